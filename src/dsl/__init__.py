@@ -1,0 +1,76 @@
+"""Discrete Stochastic Localization: diffusion language models over continuous token states.
+
+    >>> import dsl
+    >>> oracle = dsl.oracle.cyclic(7)                       # an exact denoiser
+    >>> x = oracle.codebook[oracle.sample(1)]               # a clean sequence on the sphere
+    >>> z = dsl.observe(x, x.new_full(x.shape[:2], 4.0))    # seen at SNR 4
+    >>> logits = oracle(z)                                  # no time, no noise level
+
+Names are imported when they are first used, so that `import dsl` costs nothing.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from dsl import channel, evidence, oracle, path, snr, sphere
+    from dsl.channel import advance, endpoint, observe
+    from dsl.denoiser import Denoiser, Endpoints, posterior_mean
+    from dsl.evidence import Evidence, given
+    from dsl.models.config import ModelConfig
+    from dsl.models.model import DSLModel
+    from dsl.streams import Streams
+    from dsl.types import MASK
+
+_HOME = {
+    "advance": "dsl.channel",
+    "endpoint": "dsl.channel",
+    "observe": "dsl.channel",
+    "Denoiser": "dsl.denoiser",
+    "Endpoints": "dsl.denoiser",
+    "posterior_mean": "dsl.denoiser",
+    "Evidence": "dsl.evidence",
+    "given": "dsl.evidence",
+    "ModelConfig": "dsl.models.config",
+    "DSLModel": "dsl.models.model",
+    "Streams": "dsl.streams",
+    "MASK": "dsl.types",
+}
+_MODULES = ("channel", "evidence", "oracle", "path", "snr", "sphere")
+
+__all__ = [
+    "MASK",
+    "DSLModel",
+    "Denoiser",
+    "Endpoints",
+    "Evidence",
+    "ModelConfig",
+    "Streams",
+    "advance",
+    "channel",
+    "endpoint",
+    "evidence",
+    "given",
+    "observe",
+    "oracle",
+    "path",
+    "posterior_mean",
+    "snr",
+    "sphere",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOME:
+        return getattr(import_module(_HOME[name]), name)
+    if name in _MODULES:
+        return import_module(f"dsl.{name}")
+    raise AttributeError(f"module 'dsl' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

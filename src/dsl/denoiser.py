@@ -1,0 +1,89 @@
+"""The centre of the library: a denoiser maps states to clean-token logits, and knows no time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from jaxtyping import Bool, Int
+from torch import Tensor
+
+from dsl.channel import endpoint
+from dsl.types import MASK, Codebook, Mask, Noisy, Rows, Tokens
+
+
+@dataclass(frozen=True)
+class Endpoints:
+    """A state known to sit at the two ends of every SNR path: 0, or γ_max x_v without noise.
+
+    It says in b x l integers what z says in b x l x d floats, and a denoiser may answer it from
+    a table.
+    """
+
+    tokens: Tokens
+    """MASK (-1) where γ = 0."""
+    e: Noisy | None = None
+    """Evidence added to the endpoint state; None is none."""
+
+    def z(self, codebook: Codebook, snr_max: float) -> Noisy:
+        """Materialise the state: γ_max x_v + e where revealed, e where masked."""
+        require_tokens(self.tokens, codebook, least=MASK)
+        revealed = self.tokens != MASK
+        z = endpoint(codebook[self.tokens.clamp(min=0)], snr_max * revealed.to(codebook))
+        return z if self.e is None else z + self.e
+
+    def __getitem__(self, rows: Bool[Tensor, b]) -> Endpoints:
+        """Keep these sequences of the batch."""
+        return Endpoints(self.tokens[rows], None if self.e is None else self.e[rows])
+
+
+class Denoiser(Protocol):
+    """The Bayes-optimal denoiser, or a network that approximates it.
+
+    No time, no noise level, no mask id: under the localization channel on the unit sphere the
+    posterior depends on the realised state alone (equation 3).
+    """
+
+    @property
+    def codebook(self) -> Codebook:
+        """The unit-norm embeddings x_v of the tokens."""
+        ...
+
+    @property
+    def snr_max(self) -> float:
+        """γ_max, the SNR at which a revealed token is realised."""
+        ...
+
+    def __call__(self, z: Noisy | Endpoints, /, *, at: Mask | None = None) -> Rows:
+        """Return clean-token logits: (b, l, v), or the (n, v) rows that `at` chooses.
+
+        A sequence of which `at` chooses no row need not be computed at all.
+        """
+        ...
+
+
+def materialise(z: Noisy | Endpoints, denoiser: Denoiser) -> Noisy:
+    """Return the state in embedding space, whichever way it was given."""
+    return z.z(denoiser.codebook, denoiser.snr_max) if isinstance(z, Endpoints) else z
+
+
+def wanted(z: Noisy | Endpoints, at: Mask | None) -> tuple[Noisy | Endpoints, Mask | None]:
+    """Drop the sequences of which no row is asked for; the rows that are keep their order."""
+    if at is None or (live := at.any(dim=1)).all():
+        return z, at
+    return z[live], at[live]
+
+
+def require_tokens(tokens: Int[Tensor, "*shape"], codebook: Codebook, *, least: int = 0) -> None:
+    """Refuse token ids outside the vocabulary."""
+    if tokens.numel() and not (least <= int(tokens.min()) and int(tokens.max()) < len(codebook)):
+        raise ValueError(
+            f"token ids must lie in {least} … {len(codebook) - 1}, "
+            f"got {int(tokens.min())} … {int(tokens.max())}"
+        )
+
+
+def posterior_mean(logits: Rows, codebook: Codebook) -> Rows:
+    """Average the embeddings under the token posterior: x̂ = Σ_v p(v | z) x_v (equation 9)."""
+    return torch.softmax(logits, dim=-1) @ codebook

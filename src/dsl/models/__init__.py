@@ -1,0 +1,1 @@
+"""The network: codebook, converter and backbone make one denoiser."""

@@ -1,0 +1,116 @@
+"""The posterior-view converter: a noisy state becomes a mixture of tokens (section 3.2)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+from dsl.types import Codebook, Noisy
+
+CHUNK_ELEMENTS = 2**24
+"""Mixture weights that exist at any one time: 64 MB in float32."""
+
+
+class TableValues(nn.Module):
+    """Mix rows of a (v + 1) x h table, the last of them [MASK]'s: MDLM's input embedding."""
+
+    def __init__(self, vocab_size: int, hidden_dim: int) -> None:
+        super().__init__()
+        # MDLM's initialisation: U(±1/√h), so a row has norm near 1/√3.
+        bound = 1 / math.sqrt(hidden_dim)
+        self.weight = nn.Parameter(torch.empty(vocab_size + 1, hidden_dim).uniform_(-bound, bound))
+
+    def forward(self, q: Float[Tensor, "n w"], codebook: Codebook) -> Float[Tensor, "n h"]:
+        """Return Σ_v q_v · row_v."""
+        return q @ self.weight.to(q.dtype)
+
+
+class UnitValues(nn.Module):
+    """Mix the unit embeddings, [MASK] being the zero vector, then map to the hidden width.
+
+    This is the paper's equation 11: the mixture never leaves the unit ball.
+    """
+
+    def __init__(self, codebook_dim: int, hidden_dim: int) -> None:
+        super().__init__()
+        self.project = nn.Linear(codebook_dim, hidden_dim)
+
+    def mixture(self, q: Float[Tensor, "n w"], codebook: Codebook) -> Float[Tensor, "n d"]:
+        """Return m = Σ_v q_v x_v, with ‖m‖ ≤ 1."""
+        return q[:, :-1] @ codebook.to(q.dtype)
+
+    def forward(self, q: Float[Tensor, "n w"], codebook: Codebook) -> Float[Tensor, "n h"]:
+        """Return the mixture in the backbone's width."""
+        hidden: Tensor = self.project(self.mixture(q, codebook).to(self.project.weight.dtype))
+        return hidden
+
+
+class Converter(nn.Module):
+    """Compute q(v | z) = softmax(β⟨z, k_v⟩ + b_v) and mix values by it (equation 11).
+
+    The keys are the codebook and, for [MASK], the zero vector: its logit is b_MASK alone, so at
+    z = 0 the state reads [MASK] and far from 0 it cannot.
+    """
+
+    def __init__(
+        self,
+        vocab_size: int,
+        values: TableValues | UnitValues,
+        *,
+        beta: float = 1.0,
+        mask_probability: float = 0.5,
+    ) -> None:
+        super().__init__()
+        self.values = values
+        self.beta = nn.Parameter(torch.tensor(float(beta)))
+        self.bias = nn.Parameter(torch.zeros(vocab_size + 1))
+        self.set_mask_probability(mask_probability)
+
+    def set_mask_probability(self, probability: float) -> None:
+        """Set b_MASK so that q(MASK | z = 0) has this value, given the biases of the tokens."""
+        if not 0 < probability < 1:
+            raise ValueError(f"q(MASK | z = 0) must lie in (0, 1), got {probability}")
+        odds = math.log(probability / (1 - probability))
+        with torch.no_grad():
+            self.bias[-1] = odds + self.bias[:-1].logsumexp(dim=0)
+
+    def weights(self, z: Float[Tensor, "n d"], codebook: Codebook) -> Float[Tensor, "n w"]:
+        """Return q(· | z) over the v tokens and, last, [MASK].
+
+        In float32 whatever the model's precision: at γ_max the logits differ by a hundred nats,
+        and bfloat16 would round away the difference between close tokens.
+        """
+        with torch.autocast(z.device.type, enabled=False):
+            exact = torch.promote_types(torch.float32, z.dtype)
+            scores = self.beta.to(exact) * (z.to(exact) @ codebook.to(exact).T)
+            scores = nn.functional.pad(scores, (0, 1))  # the zero key of [MASK]
+            return torch.softmax(scores + self.bias.to(exact), dim=-1)
+
+    def forward(self, z: Noisy, codebook: Codebook) -> Float[Tensor, "b l h"]:
+        """Convert every position, a chunk of positions at a time when the vocabulary is large."""
+        rows = z.flatten(0, 1)
+        chunk = max(1, CHUNK_ELEMENTS // (codebook.shape[0] + 1))
+        run: Callable[..., Tensor] = self._convert
+        if len(rows) > chunk and torch.is_grad_enabled():
+            # Without this, autograd would keep the softmax of every chunk for the way back.
+            run = _recomputed(self._convert)
+        mixed = torch.cat([run(part, codebook) for part in rows.split(chunk)])
+        return mixed.reshape(*z.shape[:2], -1)
+
+    def _convert(self, z: Float[Tensor, "n d"], codebook: Codebook) -> Float[Tensor, "n h"]:
+        converted: Tensor = self.values(self.weights(z, codebook), codebook)
+        return converted
+
+
+def _recomputed(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    def run(*arguments: Tensor) -> Tensor:
+        result = checkpoint(function, *arguments, use_reentrant=False, preserve_rng_state=False)
+        assert isinstance(result, Tensor)
+        return result
+
+    return run

@@ -1,0 +1,108 @@
+"""Admissible SNR paths: γ_i(t) for t in [0, 1], from 0 to a cut-off Γ (section 2.3).
+
+The paper's paths run to infinity; ours stop at Γ, and whoever walks them adds what is left
+(a reconstruction term in a likelihood, a final read-out in a sampler).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from dsl.streams import Randomness, permutation
+from dsl.types import SNR
+
+
+class SNRPath(Protocol):
+    """A contour through SNR space, continuous and non-decreasing in every coordinate."""
+
+    def __call__(self, t: Float[Tensor, b]) -> tuple[SNR, SNR]:
+        """Return γ(t) and dγ/dt."""
+        ...
+
+
+@dataclass(frozen=True)
+class Shared:
+    """All tokens at one SNR: γ_i(t) = Γ t^power, which is ordinary continuous diffusion."""
+
+    length: int
+    snr_max: float = 100.0
+    power: float = 1.0
+
+    def __post_init__(self) -> None:
+        if not (self.length > 0 and self.snr_max > 0 and self.power >= 1):
+            raise ValueError(
+                "a shared path needs length > 0, snr_max > 0 and power >= 1, "
+                f"got {self.length}, {self.snr_max} and {self.power}"
+            )
+
+    def __call__(self, t: Float[Tensor, b]) -> tuple[SNR, SNR]:
+        """Return γ(t) and dγ/dt."""
+        snr = self.snr_max * t**self.power
+        d_snr = self.snr_max * self.power * t ** (self.power - 1)
+        return (
+            snr.unsqueeze(-1).expand(-1, self.length),
+            d_snr.unsqueeze(-1).expand(-1, self.length),
+        )
+
+
+@dataclass(frozen=True)
+class RandomOrder:
+    """One token after the other, each from 0 to Γ at constant speed: a ROAR path."""
+
+    order: Int[Tensor, "#b l"]
+    """The positions in the order of their revealing, one row for all sequences or one for each."""
+    snr_max: float = 100.0
+
+    def __post_init__(self) -> None:
+        length = self.order.shape[-1]
+        positions = torch.arange(length, device=self.order.device)
+        if not (self.order.sort(dim=-1).values == positions).all():
+            raise ValueError(f"every row of `order` must be a permutation of 0 … {length - 1}")
+
+    @classmethod
+    def draw(
+        cls, shape: tuple[int, int], snr_max: float = 100.0, *, generator: Randomness = None
+    ) -> RandomOrder:
+        """Draw one uniformly random order for each of b sequences of l tokens."""
+        return cls(permutation(shape, generator=generator), snr_max)
+
+    def __call__(self, t: Float[Tensor, b]) -> tuple[SNR, SNR]:
+        """Return γ(t) and dγ/dt."""
+        length = self.order.shape[-1]
+        rank = self.order.argsort(dim=-1).to(t)
+        phase = t.unsqueeze(-1) * length - rank  # of each token: before 0, rising, after 1
+        # The token that is rising at t owns the derivative: phase in [0, 1), and at t = 1 the last.
+        rising = (phase >= 0) & ((phase < 1) | ((rank == length - 1) & (phase <= 1)))
+        return self.snr_max * phase.clamp(0, 1), self.snr_max * length * rising.to(t)
+
+
+def sequential(length: int, snr_max: float = 100.0) -> RandomOrder:
+    """Reveal tokens from left to right: the autoregressive contour of A.5."""
+    return RandomOrder(torch.arange(length).unsqueeze(0), snr_max)
+
+
+@dataclass(frozen=True)
+class Tabulated:
+    """A path given by its corners, linear between them."""
+
+    times: Float[Tensor, k]
+    snr: Float[Tensor, "k l"]
+
+    def __post_init__(self) -> None:
+        k = self.times.shape[0]
+        if k < 2 or self.times[0] != 0 or self.times[-1] != 1 or (self.times.diff() <= 0).any():
+            raise ValueError("`times` must rise from 0 to 1 in at least two steps")
+        if (self.snr[0] != 0).any() or (self.snr.diff(dim=0) < 0).any():
+            raise ValueError("an admissible path starts at SNR 0 and never decreases")
+
+    def __call__(self, t: Float[Tensor, b]) -> tuple[SNR, SNR]:
+        """Return γ(t) and dγ/dt."""
+        left = torch.searchsorted(self.times, t.contiguous(), right=True).sub(1)
+        left = left.clamp(0, self.times.shape[0] - 2)
+        slope = self.snr.diff(dim=0)[left] / self.times.diff()[left].unsqueeze(-1)
+        return self.snr[left] + slope * (t - self.times[left]).unsqueeze(-1), slope
