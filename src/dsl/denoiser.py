@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import torch
-from jaxtyping import Bool, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from dsl.channel import endpoint
@@ -38,6 +38,7 @@ class Endpoints:
         return Endpoints(self.tokens[rows], None if self.e is None else self.e[rows])
 
 
+@runtime_checkable
 class Denoiser(Protocol):
     """The Bayes-optimal denoiser, or a network that approximates it.
 
@@ -68,7 +69,9 @@ def materialise(z: Noisy | Endpoints, denoiser: Denoiser) -> Noisy:
     return z.z(denoiser.codebook, denoiser.snr_max) if isinstance(z, Endpoints) else z
 
 
-def wanted(z: Noisy | Endpoints, at: Mask | None) -> tuple[Noisy | Endpoints, Mask | None]:
+def wanted(
+    z: Noisy | Endpoints, at: Mask | None
+) -> tuple[Float[Tensor, "n l d"] | Endpoints, Bool[Tensor, "n l"] | None]:
     """Drop the sequences of which no row is asked for; the rows that are keep their order."""
     if at is None or (live := at.any(dim=1)).all():
         return z, at
@@ -84,6 +87,6 @@ def require_tokens(tokens: Int[Tensor, "*shape"], codebook: Codebook, *, least: 
         )
 
 
-def posterior_mean(logits: Rows, codebook: Codebook) -> Rows:
+def posterior_mean(logits: Rows, codebook: Codebook) -> Float[Tensor, "*rows d"]:
     """Average the embeddings under the token posterior: x̂ = Σ_v p(v | z) x_v (equation 9)."""
     return torch.softmax(logits, dim=-1) @ codebook

@@ -119,9 +119,10 @@ class Evidence:
     """What e cannot say, added to the position's own logits: the part of ℓ outside the span of
     the codebook when d < v - 1, and -inf for tokens that are ruled out."""
 
-    def rows(self, index: Tensor) -> Evidence:
-        """Keep the evidence about these sequences of the batch."""
-        return Evidence(self.e[index], None if self.residual is None else self.residual[index])
+    def expand(self, n: int) -> Evidence:
+        """Repeat the evidence about one sequence for n of them."""
+        residual = None if self.residual is None else self.residual.expand(n, -1, -1)
+        return Evidence(self.e.expand(n, -1, -1), residual)
 
 
 def likelihood(
@@ -211,7 +212,7 @@ class _Given:
         logits = self.denoiser(state, at=at)
         if residual is None:
             return logits
-        return logits + (residual if at is None else residual.expand(len(at), -1, -1)[at])
+        return logits + (residual if at is None else residual[at])
 
 
 def _solve(log_likelihood: Float[Tensor, "n v"], codebook: Codebook) -> Float[Tensor, "n d"]:

@@ -7,7 +7,7 @@ tilted by a likelihood vector at every position, P(x) → P(x) e^{Σ_i ℓ_i(x_i
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Float, Int
@@ -20,6 +20,7 @@ from dsl.streams import Randomness, stream, uniform
 from dsl.types import Codebook, Logits, Mask, Noisy, Rows, Tokens
 
 
+@runtime_checkable
 class Oracle(Denoiser, Protocol):
     """A denoiser that is exact for a distribution it can also evaluate and draw from."""
 
@@ -68,7 +69,8 @@ class Enumerated:
         # A logsumexp over each group of sequences, by scattering first the maxima, then the sums.
         shape = (scores.shape[0], self.codebook.shape[0], self.length)
         top = scores.new_full(shape, -torch.inf).scatter_reduce(1, index, spread, "amax")
-        share = (spread - top.gather(1, index)).exp()
+        # Where a group has no mass at all, -inf - (-inf) is no share rather than NaN.
+        share = (spread - top.gather(1, index)).exp().nan_to_num(0.0)
         total = scores.new_zeros(shape).scatter_add(1, index, share)
         logits = (top + total.log()).transpose(1, 2)
         return logits if at is None else logits[at]

@@ -7,7 +7,7 @@ The paper's paths run to infinity; ours stop at Γ, and whoever walks them adds 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Float, Int
@@ -17,6 +17,7 @@ from dsl.streams import Randomness, permutation
 from dsl.types import SNR
 
 
+@runtime_checkable
 class SNRPath(Protocol):
     """A contour through SNR space, continuous and non-decreasing in every coordinate."""
 

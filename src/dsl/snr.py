@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Literal, Protocol, runtime_checkable
 
 import torch
 
@@ -11,6 +11,7 @@ from dsl.streams import Randomness, normal, permutation, uniform
 from dsl.types import SNR, Mask
 
 
+@runtime_checkable
 class SNRLaw(Protocol):
     """A distribution over per-token SNRs of b sequences of l tokens."""
 
@@ -35,7 +36,8 @@ class LogNormal:
     """One γ for the whole sequence instead of one per token."""
 
     def __post_init__(self) -> None:
-        _require(self.sigma >= 0, f"sigma must be >= 0, got {self.sigma}")
+        if self.sigma < 0:
+            raise ValueError(f"sigma must be >= 0, got {self.sigma}")
 
     def sample(
         self,
@@ -63,12 +65,11 @@ class Roar:
     c: float = 0.8
 
     def __post_init__(self) -> None:
-        ordered = 0 <= self.snr_min <= self.c * self.snr_max and 0 < self.c <= 1
-        _require(
-            ordered,
-            "Roar needs 0 <= snr_min <= c * snr_max and 0 < c <= 1, "
-            f"got snr_min={self.snr_min}, c={self.c}, snr_max={self.snr_max}",
-        )
+        if not (0 <= self.snr_min <= self.c * self.snr_max and 0 < self.c <= 1):
+            raise ValueError(
+                "Roar needs 0 <= snr_min <= c * snr_max and 0 < c <= 1, "
+                f"got snr_min={self.snr_min}, c={self.c}, snr_max={self.snr_max}"
+            )
 
     @classmethod
     def atomic(cls, snr_max: float = 100.0) -> Roar:
@@ -101,11 +102,8 @@ class Mixed:
     """What chooses its branch: whole sequences (algorithm 1), or positions (the words of C.2)."""
 
     def __post_init__(self) -> None:
-        _require(0 <= self.weight <= 1, f"weight must lie in [0, 1], got {self.weight}")
-        _require(
-            self.per in ("sequence", "token"),
-            f"per must be 'sequence' or 'token', got {self.per!r}",
-        )
+        if not 0 <= self.weight <= 1:
+            raise ValueError(f"weight must lie in [0, 1], got {self.weight}")
 
     def sample(
         self,
@@ -129,8 +127,3 @@ def reveal_set(
     b, length = shape
     u = uniform((b, 1), generator=generator, dtype=torch.float64, device=device)
     return permutation(shape, generator=generator, device=device) < (u * length).floor()
-
-
-def _require(holds: bool, message: str) -> None:
-    if not holds:
-        raise ValueError(message)

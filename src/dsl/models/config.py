@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, fields, replace
-from typing import Any, Literal, get_type_hints
-
-CODEBOOKS = ("random", "simplex", "projected")
+from typing import Any, Literal, get_args, get_type_hints
 
 
 @dataclass(frozen=True)
@@ -60,15 +58,6 @@ class ModelConfig:
                 f"a simplex of {self.vocab_size} tokens needs codebook_dim >= "
                 f"{self.vocab_size - 1}, got {self.codebook_dim}"
             )
-        for name, allowed in (
-            ("backbone", ("dit", "encoder")),
-            ("values", ("table", "unit")),
-            ("codebook", CODEBOOKS),
-        ):
-            if getattr(self, name) not in allowed:
-                raise ValueError(
-                    f"{name} must be one of {', '.join(allowed)}; got {getattr(self, name)!r}"
-                )
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> ModelConfig:
@@ -83,16 +72,24 @@ class ModelConfig:
         if "vocab_size" not in values:
             raise ValueError("the model config lacks 'vocab_size'")
         hints = get_type_hints(cls)
-        for name, value in values.items():
-            kind = hints[name]
-            accepted = (int, float) if kind is float else kind if isinstance(kind, type) else str
-            if not isinstance(value, accepted) or (isinstance(value, bool) and kind is not bool):
-                raise ValueError(f"model config key {name!r} has the wrong type: {value!r}")
-        return cls(**values)
+        return cls(**{name: _checked(name, hints[name], value) for name, value in values.items()})
 
     def to_dict(self) -> dict[str, Any]:
         """Return the flat dictionary that config.json holds."""
         return asdict(self)
+
+
+def _checked(name: str, kind: Any, value: Any) -> Any:
+    choices = get_args(kind)
+    if choices:
+        fits, expected = value in choices, f"one of {', '.join(map(repr, choices))}"
+    elif kind is float:
+        fits, expected = type(value) in (int, float), "a number"
+    else:
+        fits, expected = type(value) is kind, f"of type {kind.__name__}"
+    if not fits:
+        raise ValueError(f"model config key {name!r} must be {expected}, got {value!r}")
+    return float(value) if kind is float else value
 
 
 def tiny(vocab_size: int, **changes: Any) -> ModelConfig:

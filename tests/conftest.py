@@ -1,0 +1,59 @@
+"""Fixtures shared by all tests: a fixed seed, and small oracles and models with known answers."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from dsl import oracle
+from dsl.models.config import ModelConfig
+from dsl.models.model import DSLModel
+from dsl.streams import stream
+
+
+@pytest.fixture(autouse=True)
+def _seeded() -> None:
+    torch.manual_seed(0)
+
+
+@pytest.fixture
+def generator() -> torch.Generator:
+    return stream(0)
+
+
+@pytest.fixture(params=["cyclic", "two-bit", "markov"])
+def truth(request: pytest.FixtureRequest) -> oracle.Oracle:
+    """One of the exact oracles."""
+    return {
+        "cyclic": lambda: oracle.cyclic(5),
+        "two-bit": oracle.two_bit,
+        "markov": lambda: oracle.markov(4, 3),
+    }[request.param]()
+
+
+@pytest.fixture(params=["dit-table", "dit-unit", "encoder-table"])
+def model(request: pytest.FixtureRequest) -> DSLModel:
+    """A small model with every parameter away from its zero initialisation."""
+    backbone, values = request.param.split("-")
+    return perturbed(
+        ModelConfig(
+            11,
+            codebook_dim=6,
+            hidden_dim=16,
+            cond_dim=4,
+            n_blocks=2,
+            n_heads=2,
+            model_length=12,
+            backbone=backbone,
+            values=values,
+        )
+    )
+
+
+def perturbed(config: ModelConfig) -> DSLModel:
+    """Make a model in which no branch is silent."""
+    model = DSLModel(config).eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.3 * torch.randn_like(parameter))
+    return model
