@@ -69,7 +69,7 @@ def projected(
 
 def require_unit_norm(codebook: Float[Tensor, "v d"], *, tolerance: float = 1e-4) -> None:
     """Refuse a codebook that leaves the sphere: the denoiser would then depend on the SNR."""
-    norms = codebook.norm(dim=-1)
+    norms = codebook.detach().norm(dim=-1)
     worst = int((norms - 1).abs().argmax())
     if not abs(float(norms[worst]) - 1) <= tolerance:
         raise ValueError(

@@ -1,0 +1,71 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+import dsl
+from dsl.cli.main import VERBS, main
+
+
+def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "dsl", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120)
+
+
+def test_version_and_help() -> None:
+    assert run("--version").stdout == f"dsl {dsl.__version__}\n"
+    help_text = run("--help").stdout
+    assert all(verb in help_text for verb in VERBS)
+    assert run().stdout == help_text
+
+
+def test_help_does_not_import_torch() -> None:
+    """What keeps it fast: nothing heavy is imported to describe the commands."""
+    code = (
+        "import sys; from dsl.cli.main import main; main(['--help']); print('torch' in sys.modules)"
+    )
+    answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert answer.stdout.endswith("False\n")
+
+
+def test_an_unknown_command_is_refused() -> None:
+    answer = run("demmo")
+    assert answer.returncode == 2
+    assert "'demmo' is not a command" in answer.stderr
+    assert answer.stdout == ""
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_every_verb_describes_itself(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stop:
+        main([verb, "--help"])
+    assert stop.value.code == 0
+    assert f"dsl {verb}" in capsys.readouterr().out
+
+
+def test_the_demo_draws_the_toy() -> None:
+    answer = run("demo", "--draws", "300", "--steps", "100", "--size", "5")
+    assert answer.returncode == 0
+    assert "ABCDE" in answer.stdout
+    rows = [line.split("│") for line in answer.stdout.splitlines() if "anything else" in line]
+    assert int(rows[0][2]) <= 3
+
+
+def test_a_mistake_on_the_command_line_is_explained(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stop:
+        main(["demo", "--size", "1"])
+    assert stop.value.code == 2
+    assert "--size must lie in 2 … 26, got 1" in capsys.readouterr().err
+
+
+def test_an_error_of_the_library_is_one_line(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(_: object) -> None:
+        raise FileNotFoundError("no checkpoint directory at 'x'")
+
+    monkeypatch.setattr("dsl.cli.demo.main", fails)
+    assert main(["demo"]) == 1
+    assert capsys.readouterr().err == "dsl demo: no checkpoint directory at 'x'\n"

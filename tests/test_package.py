@@ -1,0 +1,46 @@
+"""The package as a whole: its front door, its documentation, its extras."""
+
+from __future__ import annotations
+
+import inspect
+import subprocess
+import sys
+from importlib import import_module
+from pkgutil import walk_packages
+
+import pytest
+
+import dsl
+from dsl.extras import require
+
+MODULES = [m.name for m in walk_packages(dsl.__path__, "dsl.") if m.name != "dsl.__main__"]
+
+
+def test_importing_the_package_costs_nothing() -> None:
+    code = "import sys, dsl; print('torch' in sys.modules, 'numpy' in sys.modules)"
+    answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert answer.stdout == "False False\n"
+
+
+def test_the_front_door_opens() -> None:
+    assert all(getattr(dsl, name) is not None for name in dsl.__all__)
+    assert set(dir(dsl)) == set(dsl.__all__)
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        _ = dsl.nothing
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_every_public_name_has_a_docstring(module: str) -> None:
+    loaded = import_module(module)
+    assert loaded.__doc__
+    for name, value in vars(loaded).items():
+        if name.startswith("_") or getattr(value, "__module__", None) != module:
+            continue
+        if inspect.isclass(value) or inspect.isfunction(value):
+            assert value.__doc__, f"{module}.{name}"
+
+
+def test_a_missing_extra_is_named() -> None:
+    with pytest.raises(ImportError, match=r"pip install .*\[figures\]"):
+        require("no_such_module_at_all", extra="figures")
+    assert require("json", extra="figures").dumps({}) == "{}"
