@@ -33,7 +33,7 @@ class Endpoints:
         z = endpoint(codebook[self.tokens.clamp(min=0)], snr_max * revealed.to(codebook))
         return z if self.e is None else z + self.e
 
-    def __getitem__(self, rows: Bool[Tensor, b]) -> Endpoints:
+    def __getitem__(self, rows: Bool[Tensor, "b"]) -> Endpoints:
         """Keep these sequences of the batch."""
         return Endpoints(self.tokens[rows], None if self.e is None else self.e[rows])
 

@@ -24,7 +24,7 @@ from dsl.types import Codebook, Logits, Mask, Noisy, Rows
 class Unknown:
     """Nothing is known: [MASK]."""
 
-    def log_likelihood(self, codebook: Codebook) -> Float[Tensor, v]:
+    def log_likelihood(self, codebook: Codebook) -> Float[Tensor, "v"]:
         """Return ℓ = 0."""
         return codebook.new_zeros(codebook.shape[0])
 
@@ -35,7 +35,7 @@ class Known:
 
     token: int
 
-    def log_likelihood(self, codebook: Codebook) -> Float[Tensor, v]:
+    def log_likelihood(self, codebook: Codebook) -> Float[Tensor, "v"]:
         """Return 0 for the token and -inf for all others."""
         return Allowed((self.token,)).log_likelihood(codebook)
 
@@ -47,7 +47,7 @@ class Observed:
     token: int
     snr: float
 
-    def log_likelihood(self, codebook: Codebook) -> Float[Tensor, v]:
+    def log_likelihood(self, codebook: Codebook) -> Float[Tensor, "v"]:
         """Return γ ⟨x_token, x_v⟩."""
         if not (self.snr >= 0 and math.isfinite(self.snr)):
             raise ValueError(f"SNR must be finite and >= 0, got {self.snr:g}")
@@ -62,7 +62,7 @@ class Confident:
     token: int
     probability: float
 
-    def log_likelihood(self, codebook: Codebook) -> Float[Tensor, v]:
+    def log_likelihood(self, codebook: Codebook) -> Float[Tensor, "v"]:
         """Return ln p for the token and an equal share of 1 - p for every other."""
         return NBest({self.token: self.probability}).log_likelihood(codebook)
 
@@ -73,7 +73,7 @@ class NBest:
 
     probabilities: Mapping[int, float]
 
-    def log_likelihood(self, codebook: Codebook) -> Float[Tensor, v]:
+    def log_likelihood(self, codebook: Codebook) -> Float[Tensor, "v"]:
         """Return the log of the completed distribution; -inf where nothing is left over."""
         require_tokens(torch.tensor(list(self.probabilities)), codebook)
         total = math.fsum(self.probabilities.values())
@@ -97,7 +97,7 @@ class Allowed:
 
     tokens: Sequence[int]
 
-    def log_likelihood(self, codebook: Codebook) -> Float[Tensor, v]:
+    def log_likelihood(self, codebook: Codebook) -> Float[Tensor, "v"]:
         """Return 0 for the allowed tokens and -inf for all others."""
         if not self.tokens:
             raise ValueError("an allowed set must contain at least one token, got none")

@@ -29,7 +29,7 @@ class Oracle(Denoiser, Protocol):
         """The number of tokens in every sequence."""
         ...
 
-    def log_prob(self, tokens: Tokens) -> Float[Tensor, b]:
+    def log_prob(self, tokens: Tokens) -> Float[Tensor, "b"]:
         """Return log P of each sequence, in nats."""
         ...
 
@@ -47,7 +47,7 @@ class Enumerated:
     """The exact denoiser of a weighted finite set of sequences."""
 
     sequences: Int[Tensor, "k l"]
-    log_weights: Float[Tensor, k]
+    log_weights: Float[Tensor, "k"]
     """Log-probabilities up to a common constant."""
     codebook: Codebook
     snr_max: float = 100.0
@@ -75,7 +75,7 @@ class Enumerated:
         logits = (top + total.log()).transpose(1, 2)
         return logits if at is None else logits[at]
 
-    def log_prob(self, tokens: Tokens) -> Float[Tensor, b]:
+    def log_prob(self, tokens: Tokens) -> Float[Tensor, "b"]:
         """Return log P of each sequence; -inf outside the support."""
         match = (tokens.unsqueeze(1) == self.sequences).all(dim=-1)
         log_p = self.log_weights.log_softmax(0)
@@ -99,7 +99,7 @@ class Enumerated:
 class Markov:
     """The exact denoiser of a first-order chain, by the forward-backward recursions."""
 
-    log_initial: Float[Tensor, v]
+    log_initial: Float[Tensor, "v"]
     log_transition: Float[Tensor, "v v"]
     """Row: from; column: to."""
     codebook: Codebook
@@ -119,7 +119,7 @@ class Markov:
         logits = forward + field + backward
         return logits if at is None else logits[at]
 
-    def log_prob(self, tokens: Tokens) -> Float[Tensor, b]:
+    def log_prob(self, tokens: Tokens) -> Float[Tensor, "b"]:
         """Return log P of each sequence, in nats."""
         require_tokens(tokens, self.codebook)
         zero = self.log_initial.new_zeros(1, self.length, self.codebook.shape[0])
@@ -213,6 +213,6 @@ def _log_matmul(log_a: Float[Tensor, "b v"], log_b: Float[Tensor, "v w"]) -> Flo
     return (log_a.unsqueeze(-1) + log_b).logsumexp(dim=1)
 
 
-def _categorical(p: Float[Tensor, "n k"], generator: Randomness) -> Int[Tensor, n]:
+def _categorical(p: Float[Tensor, "n k"], generator: Randomness) -> Int[Tensor, "n"]:
     u = uniform((p.shape[0], 1), generator=generator, dtype=p.dtype, device=p.device)
     return (p.cumsum(dim=-1) < u).sum(dim=-1).clamp(max=p.shape[-1] - 1)

@@ -21,7 +21,7 @@ from dsl.types import SNR
 class SNRPath(Protocol):
     """A contour through SNR space, continuous and non-decreasing in every coordinate."""
 
-    def __call__(self, t: Float[Tensor, b]) -> tuple[SNR, SNR]:
+    def __call__(self, t: Float[Tensor, "b"]) -> tuple[SNR, SNR]:
         """Return γ(t) and dγ/dt."""
         ...
 
@@ -41,7 +41,7 @@ class Shared:
                 f"got {self.length}, {self.snr_max} and {self.power}"
             )
 
-    def __call__(self, t: Float[Tensor, b]) -> tuple[SNR, SNR]:
+    def __call__(self, t: Float[Tensor, "b"]) -> tuple[SNR, SNR]:
         """Return γ(t) and dγ/dt."""
         snr = self.snr_max * t**self.power
         d_snr = self.snr_max * self.power * t ** (self.power - 1)
@@ -72,7 +72,7 @@ class RandomOrder:
         """Draw one uniformly random order for each of b sequences of l tokens."""
         return cls(permutation(shape, generator=generator), snr_max)
 
-    def __call__(self, t: Float[Tensor, b]) -> tuple[SNR, SNR]:
+    def __call__(self, t: Float[Tensor, "b"]) -> tuple[SNR, SNR]:
         """Return γ(t) and dγ/dt."""
         length = self.order.shape[-1]
         rank = self.order.argsort(dim=-1).to(t)
@@ -91,7 +91,7 @@ def sequential(length: int, snr_max: float = 100.0) -> RandomOrder:
 class Tabulated:
     """A path given by its corners, linear between them."""
 
-    times: Float[Tensor, k]
+    times: Float[Tensor, "k"]
     snr: Float[Tensor, "k l"]
 
     def __post_init__(self) -> None:
@@ -101,7 +101,7 @@ class Tabulated:
         if (self.snr[0] != 0).any() or (self.snr.diff(dim=0) < 0).any():
             raise ValueError("an admissible path starts at SNR 0 and never decreases")
 
-    def __call__(self, t: Float[Tensor, b]) -> tuple[SNR, SNR]:
+    def __call__(self, t: Float[Tensor, "b"]) -> tuple[SNR, SNR]:
         """Return γ(t) and dγ/dt."""
         left = torch.searchsorted(self.times, t.contiguous(), right=True).sub(1)
         left = left.clamp(0, self.times.shape[0] - 2)

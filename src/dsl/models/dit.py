@@ -43,7 +43,7 @@ class SigmaMap(nn.Module):
             nn.Linear(frequencies, cond_dim), nn.SiLU(), nn.Linear(cond_dim, cond_dim)
         )
 
-    def forward(self, sigma: Float[Tensor, b]) -> Float[Tensor, "b c"]:
+    def forward(self, sigma: Float[Tensor, "b"]) -> Float[Tensor, "b c"]:
         """Return the embedding of σ; DSL asks for σ = 0 only."""
         half = self.frequencies // 2
         frequency = torch.exp(
@@ -147,7 +147,7 @@ class DiT(nn.Module):
         )
         self.output_layer = OutputLayer(hidden_dim, out_dim, cond_dim)
 
-    def condition(self, sigma: Float[Tensor, b1]) -> Float[Tensor, "b1 c"]:
+    def condition(self, sigma: Float[Tensor, "b1"]) -> Float[Tensor, "b1 c"]:
         """Return the modulation signal of a noise level."""
         return nn.functional.silu(self.sigma_map(sigma))
 

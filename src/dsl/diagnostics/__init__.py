@@ -1,0 +1,1 @@
+"""Measurements of a run: what a sampler did, and how sharp the posterior was."""

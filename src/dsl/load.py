@@ -1,0 +1,95 @@
+"""Models by name: a checkpoint directory, a hub id, or an oracle such as `oracle:cyclic-7`."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from tokenizers import Tokenizer
+
+from dsl import oracle
+from dsl.data import tokenizers
+from dsl.denoiser import Denoiser
+from dsl.models import folder
+from dsl.models.model import DSLModel
+
+ORACLES = "oracle:cyclic-K, oracle:two-bit, oracle:markov or oracle:markov-V"
+
+
+@dataclass(frozen=True, eq=False)
+class Model:
+    """A denoiser with its tokenizer and the lengths it can take."""
+
+    name: str
+    denoiser: Denoiser
+    tokenizer: Tokenizer | None
+    length: int
+    """The only length of an oracle, the longest of a network."""
+    exact_length: bool = False
+    """Whether `length` is the only one."""
+
+    def require_length(self, length: int) -> None:
+        """Refuse a sequence the model cannot take."""
+        if length < 1:
+            raise ValueError(f"a sequence needs at least one token, got length {length}")
+        if self.exact_length and length != self.length:
+            raise ValueError(f"{self.name} has sequences of {self.length} tokens, not of {length}")
+        if length > self.length:
+            raise ValueError(
+                f"{self.name} was made for at most {self.length} tokens, got length {length}"
+            )
+
+    def encode(self, text: str) -> list[int]:
+        """Turn text into token ids."""
+        if self.tokenizer is None:
+            raise ValueError(f"{self.name} has no {tokenizers.TOKENIZER}, so it cannot read text")
+        return tokenizers.encode(self.tokenizer, text)
+
+    def decode(self, ids: list[int]) -> str:
+        """Turn token ids into text; without a tokenizer, into numbers."""
+        if self.tokenizer is None:
+            return " ".join(map(str, ids))
+        return tokenizers.decode(self.tokenizer, ids)
+
+
+def load(
+    name: str | Path, *, length: int | None = None, device: str | torch.device = "cpu"
+) -> Model:
+    """Load a model by name; `length` sizes an oracle that can have any."""
+    text = str(name)
+    if text.startswith("oracle:"):
+        return _oracle(text, length)
+    path = folder.locate(name)
+    network = DSLModel.from_pretrained(path).to(device)
+    table = path / tokenizers.TOKENIZER
+    tokenizer = tokenizers.read(table) if table.is_file() else None
+    if tokenizer is not None and tokenizer.get_vocab_size() != network.config.vocab_size:
+        raise ValueError(
+            f"{table} has {tokenizer.get_vocab_size()} tokens, "
+            f"the model beside it {network.config.vocab_size}"
+        )
+    return Model(text, network, tokenizer, network.config.model_length)
+
+
+def _oracle(name: str, length: int | None) -> Model:
+    kind = name.removeprefix("oracle:")
+    if match := re.fullmatch(r"cyclic-(\d+)", kind):
+        size = int(match[1])
+        if not 2 <= size <= 26:
+            raise ValueError(f"oracle:cyclic-K needs K in 2 … 26, got {size}")
+        letters = "".join(chr(ord("A") + i) for i in range(size))
+        truth: oracle.Oracle = oracle.cyclic(size)
+    elif kind == "two-bit":
+        letters, truth = "01", oracle.two_bit()
+    elif match := re.fullmatch(r"markov(?:-(\d+))?", kind):
+        size = int(match[1] or 6)
+        if not 2 <= size <= 26:
+            raise ValueError(f"oracle:markov-V needs V in 2 … 26, got {size}")
+        letters = "".join(chr(ord("a") + i) for i in range(size))
+        truth = oracle.markov(size, length or 8)
+    else:
+        raise ValueError(f"unknown oracle {name!r}; expected {ORACLES}")
+    tokenizer = tokenizers.characters(letters)
+    return Model(name, truth, tokenizer, truth.length, exact_length=True)

@@ -1,0 +1,58 @@
+"""The discrete-flow-matching corrector: more revealing and more remasking in the middle."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+
+from dsl.denoiser import Denoiser
+from dsl.sampling.ancestral import move, remove_noise, require_steps
+from dsl.sampling.categorical import Draw
+from dsl.sampling.schedule import END
+from dsl.sampling.state import State
+from dsl.streams import Randomness
+
+
+@dataclass(frozen=True)
+class Corrector:
+    """Walk forward at rate a_t and back at rate b_t = a_t - 1, a_t = 1 + 10 (t(1 - t))^¼.
+
+    The step is 1/T, or less where the rates would otherwise exceed a probability of one; so the
+    number of steps is a little larger than T.
+    """
+
+    num_steps: int
+    draw: Draw = Draw()
+
+    def __post_init__(self) -> None:
+        require_steps(self.num_steps)
+
+    def steps(
+        self, denoiser: Denoiser, start: State, *, generator: Randomness = None
+    ) -> Iterator[State]:
+        """Walk the adaptive grid, then reveal greedily what is left."""
+        state, grid = start, self.grid()
+        for reveal, remask in grid[start.step :]:
+            like = torch.ones_like(state.confidence)
+            state = move(
+                denoiser, state, reveal * like, remask * like, self.draw, generator=generator
+            )
+            yield state
+        if start.step <= len(grid):
+            yield remove_noise(denoiser, state)
+
+    def grid(self) -> list[tuple[float, float]]:
+        """Return the reveal and the remask probability of every step."""
+        t, pairs = 1.0, []
+        while t > END:
+            a = 10 * (t * (1 - t)) ** 0.25 + 1
+            b = a - 1
+            dt = 1 / self.num_steps
+            if t < 1:
+                dt = min(dt, 1 / (a / t + b / (1 - t)), t)
+            # coefficients of the corrector: a dt / t to reveal, b dt / (1 - t) to remask
+            pairs.append((a * dt / t, b * dt / (1 - t) if t < 1 else 0.0))
+            t -= dt
+        return pairs

@@ -1,0 +1,111 @@
+"""Continuous denoising in EDM's coordinates y = x + σε, with z = y/σ² (C.6, stage 1)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from dsl.channel import natural, physical, snr_from_sigma
+from dsl.denoiser import Denoiser
+from dsl.sampling.ancestral import require_steps
+from dsl.sampling.continuous import denoise, walked
+from dsl.sampling.state import State
+from dsl.streams import Randomness, normal
+from dsl.types import Noisy
+
+
+@dataclass(frozen=True)
+class Edm:
+    """Follow the probability-flow ODE from σ_max to `stop` on Karras' grid."""
+
+    num_steps: int
+    sigma_max: float = 80.0
+    stop: float = 0.1
+    """The last noise level; 0.1 is SNR 100, the end of what training visits."""
+    rho: float = 7.0
+    heun: bool = True
+    """Correct every step to second order, at the price of a second denoiser call."""
+    churn: float = 0.0
+    """How much noise is put back before every step."""
+    churn_means: Literal["total", "factor"] = "total"
+    """EDM's S_churn, shared by all steps and cut off at √2 - 1 each; or σ̂ = churn · σ itself."""
+    churn_min: float = 0.0
+    churn_max: float = math.inf
+    """The band of σ in which noise is put back."""
+    start: Literal["zero", "mean"] = "zero"
+    """y_0 = σ_max ε as in the paper, or x̂(0) + σ_max ε, which corrects its missing mean for one
+    more denoiser call."""
+
+    def __post_init__(self) -> None:
+        require_steps(self.num_steps)
+        if not 0 < self.stop < self.sigma_max:
+            raise ValueError(
+                f"EDM needs 0 < stop < sigma_max, got stop={self.stop}, sigma_max={self.sigma_max}"
+            )
+        if self.churn < 0 or (self.churn_means == "factor" and 0 < self.churn < 1):
+            raise ValueError(f"churn must be >= 0, and a factor at least 1, got {self.churn}")
+
+    def steps(
+        self, denoiser: Denoiser, start: State, *, generator: Randomness = None
+    ) -> Iterator[State]:
+        """Integrate dy/dσ = (y - x̂(y/σ²))/σ, by Euler's or Heun's method."""
+        sigmas = karras(self.num_steps, self.stop, self.sigma_max, self.rho)
+        y, state = self._initial(denoiser, start, sigmas[start.step], generator)
+        for sigma, sigma_next in zip(
+            sigmas[start.step : -1], sigmas[start.step + 1 :], strict=True
+        ):
+            sigma_hat = self._inflated(sigma)
+            if sigma_hat > sigma:
+                eps = normal(y.shape, generator=generator, dtype=y.dtype, device=y.device)
+                y = y + math.sqrt(sigma_hat**2 - sigma**2) * eps
+            slope, state = _slope(denoiser, state, y, sigma_hat)
+            y_next = y + (sigma_next - sigma_hat) * slope
+            if self.heun:
+                slope_next, state = _slope(denoiser, state, y_next, sigma_next)
+                y_next = y + (sigma_next - sigma_hat) * (slope + slope_next) / 2
+            level = _level(sigma_next, state)
+            state = walked(denoiser, state, natural(y_next, level), snr_from_sigma(level))
+            assert state.z is not None
+            y = physical(state.z.double(), level)  # what is yielded is what the walk goes on from
+            yield state
+
+    def _initial(
+        self, denoiser: Denoiser, start: State, sigma: float, generator: Randomness
+    ) -> tuple[Noisy, State]:
+        level = _level(sigma, start)
+        if start.z is not None:
+            return physical(start.z.double(), level), start
+        b, length = start.tokens.shape
+        z = denoiser.codebook.new_zeros(b, length, denoiser.codebook.shape[1]).double()
+        mean, state = denoise(denoiser, start, z) if self.start == "mean" else (z, start)
+        eps = normal(z.shape, generator=generator, dtype=z.dtype, device=z.device)
+        return mean + sigma * eps, state
+
+    def _inflated(self, sigma: float) -> float:
+        if not self.churn_min <= sigma <= self.churn_max or self.churn == 0:
+            return sigma
+        if self.churn_means == "factor":
+            return sigma * self.churn
+        return sigma * (1 + min(self.churn / self.num_steps, math.sqrt(2) - 1))
+
+
+def karras(steps: int, sigma_min: float, sigma_max: float, rho: float = 7.0) -> list[float]:
+    """Return the steps + 1 noise levels of Karras' grid from σ_max down to σ_min."""
+    high, low = sigma_max ** (1 / rho), sigma_min ** (1 / rho)
+    inner = [(high + i / steps * (low - high)) ** rho for i in range(1, steps)]
+    return [sigma_max, *inner, sigma_min]
+
+
+def _slope(denoiser: Denoiser, state: State, y: Noisy, sigma: float) -> tuple[Noisy, State]:
+    x_hat, state = denoise(denoiser, state, natural(y, _level(sigma, state)))
+    return (y - x_hat) / sigma, state
+
+
+def _level(sigma: float, state: State) -> Float[Tensor, "b l"]:
+    return torch.full_like(state.confidence, sigma)

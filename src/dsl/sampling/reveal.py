@@ -1,0 +1,107 @@
+"""Masked paths whose reveal order is drawn up front: ROAR, causal and first-hitting."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from dsl.denoiser import Denoiser
+from dsl.sampling.ancestral import remove_noise, require_steps
+from dsl.sampling.categorical import Draw
+from dsl.sampling.sampler import ask
+from dsl.sampling.schedule import END
+from dsl.sampling.state import State
+from dsl.streams import Randomness, Streams, uniform
+
+
+@dataclass(frozen=True)
+class Reveal:
+    """One token at a time: in a random order it is ROAR, from left to right it is causal (C.5)."""
+
+    order: Literal["random", "shared", "causal"] = "random"
+    """A random order for each sequence; one for the whole batch, as in the paper; or the text's."""
+    draw: Draw = Draw()
+
+    def steps(
+        self, denoiser: Denoiser, start: State, *, generator: Randomness = None
+    ) -> Iterator[State]:
+        """Reveal the masked positions in their order, asking for one row a step."""
+        plan = start.plan if start.plan is not None else self.plan(start, generator)
+        length = int(torch.where(start.masked, plan + 1, 0).max()) if plan.numel() else 0
+        yield from follow(denoiser, replace(start, plan=plan), length, self.draw, generator)
+
+    def plan(self, state: State, generator: Randomness) -> Int[Tensor, "b l"]:
+        """Rank the masked positions of every sequence."""
+        b, length = state.tokens.shape
+        device = state.tokens.device
+        if self.order == "causal":
+            keys = torch.arange(length, device=device).double().expand(b, length)
+        elif self.order == "shared":
+            first = generator.take([0]) if isinstance(generator, Streams) else generator
+            keys = uniform((1, length), generator=first, dtype=torch.float64, device=device)
+        else:
+            keys = uniform((b, length), generator=generator, dtype=torch.float64, device=device)
+        keys = keys.expand(b, length).masked_fill(~state.masked, torch.inf)
+        return keys.argsort(dim=1, stable=True).argsort(dim=1)
+
+
+@dataclass(frozen=True)
+class FirstHitting:
+    """MDLM in T steps with every position's reveal step drawn up front.
+
+    A position is hit at a time τ ~ U(0, 1), in the step whose interval holds τ: the law of the
+    T-step ancestral sampler, with one forward for each step that is not empty.
+    """
+
+    num_steps: int
+    draw: Draw = Draw()
+
+    def __post_init__(self) -> None:
+        require_steps(self.num_steps)
+
+    def steps(
+        self, denoiser: Denoiser, start: State, *, generator: Randomness = None
+    ) -> Iterator[State]:
+        """Follow the plan, then reveal greedily the positions that were never hit."""
+        plan = start.plan if start.plan is not None else self.plan(start, generator)
+        state = replace(start, plan=plan)
+        for reached in follow(denoiser, state, self.num_steps, self.draw, generator):
+            state = reached
+            yield state
+        if start.step <= self.num_steps:
+            yield remove_noise(denoiser, state)
+
+    def plan(self, state: State, generator: Randomness) -> Int[Tensor, "b l"]:
+        """Draw the step that reveals each position; num_steps where none does."""
+        tau = uniform(
+            state.tokens.shape,
+            generator=generator,
+            dtype=torch.float64,
+            device=state.tokens.device,
+        )
+        hit = ((1 - tau) / ((1 - END) / self.num_steps)).long()
+        return hit.clamp(max=self.num_steps)
+
+
+def follow(
+    denoiser: Denoiser, start: State, num_steps: int, draw: Draw, generator: Randomness
+) -> Iterator[State]:
+    """Reveal in every step the positions that the plan names."""
+    state = start
+    assert state.plan is not None
+    for step in range(start.step, num_steps):
+        u = uniform(
+            state.tokens.shape,
+            generator=generator,
+            dtype=torch.float64,
+            device=state.tokens.device,
+        )
+        due = state.masked & (state.plan == step)
+        logits, state = ask(denoiser, state, state.endpoints, due)
+        state = replace(state.commit(due, *draw(logits, u[due])), step=step + 1)
+        yield state
