@@ -43,7 +43,7 @@ def eta_cap(steps: int, source: Literal["equation", "table"] = "equation") -> fl
     right = next(budget for budget in budgets if budget > steps)
     left = budgets[budgets.index(right) - 1]
     weight = math.log(steps / left) / math.log(right / left)
-    return known[left] ** (1 - weight) * known[right] ** weight
+    return float(known[left] ** (1 - weight) * known[right] ** weight)
 
 
 def mdlm(steps: int, *, refresh_unmasked: bool = False, draw: Draw = Draw()) -> Sampler:

@@ -1,0 +1,212 @@
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+from dsl import oracle
+from dsl.denoiser import Endpoints
+from dsl.diagnostics.trace import Rewrites
+from dsl.presets import sampler
+from dsl.sampling.ancestral import Ancestral, reveal_probability
+from dsl.sampling.corrector import Corrector
+from dsl.sampling.remask import Cap, Confidence, ForwardBackward, Never, Rescale
+from dsl.sampling.sampler import last
+from dsl.sampling.schedule import Interval, Linear, Loop, intervals
+from dsl.sampling.state import State
+from dsl.streams import Streams, stream
+
+
+class Coin:
+    """A denoiser of two equally likely tokens: as fast as a denoiser can be."""
+
+    codebook = torch.tensor([[-1.0], [1.0]]).double()
+    snr_max = 100.0
+
+    def __call__(self, z: Tensor | Endpoints, /, *, at: Tensor | None = None) -> Tensor:
+        assert at is not None
+        return torch.zeros(int(at.sum()), 2).double()
+
+
+@pytest.mark.parametrize("rule", [Cap(0.0), Rescale(0.0)])
+def test_mdlm_is_remdm_without_remasking(rule: Cap | Rescale) -> None:
+    """Token for token, state for state, with the same generator."""
+    chain = oracle.markov(6, 8)
+    runs = [
+        list(Ancestral(16, remask=r).steps(chain, State.blank(32, 8), generator=stream(0)))
+        for r in (Never(), rule)
+    ]
+    for ours, theirs in zip(*runs, strict=True):
+        assert torch.equal(ours.tokens, theirs.tokens)
+
+
+@pytest.mark.parametrize("steps", [100, 128, 256, 512, 1000, 1024])
+def test_the_loop_takes_half_of_the_steps(steps: int) -> None:
+    phases = intervals(Loop(), steps)
+    loop = sum(step.remask for step in phases)
+    first = [step.remask for step in phases].index(True)
+    assert abs(first - 0.45 * steps) <= 1
+    assert abs(loop - 0.50 * steps) <= 1
+    assert abs(steps - first - loop - 0.05 * steps) <= 1
+    assert all(step.alpha_t == step.alpha_s == 0.9 for step in phases if step.remask)
+
+
+@pytest.mark.parametrize(
+    "steps, expected", [(128, 0.577), (256, 0.922), (512, 1.613), (1024, 1.843)]
+)
+def test_remask_events_are_those_the_paper_reports(steps: int, expected: float) -> None:
+    """Events per token at L = 1024 over 64 sequences, with the equation's η_cap."""
+    start = State.blank(64, 1024)
+    counts, before = Rewrites.of(start), start
+    for state in sampler(f"remdm-loop@{steps}").steps(Coin(), start, generator=stream(0)):
+        counts, before = counts.after(before, state), state
+    per_token = counts.remasks / 1024
+    error = float(per_token.std()) / 64**0.5
+    assert abs(float(per_token.mean()) - expected) < 4 * error + 0.0005  # as printed
+
+
+def test_the_tables_values_do_not_give_the_reported_rewrites() -> None:
+    start = State.blank(64, 1024)
+    counts, before = Rewrites.of(start), start
+    path = sampler("remdm-loop@1024:eta_source=table")
+    for state in path.steps(Coin(), start, generator=stream(0)):
+        counts, before = counts.after(before, state), state
+    per_token = counts.remasks / 1024
+    assert abs(float(per_token.mean()) - 1.843) > 10 * float(per_token.std()) / 64**0.5
+
+
+@pytest.mark.parametrize("rule", [Never(), ForwardBackward(), Cap(0.3), Rescale(0.5), Confidence()])
+@pytest.mark.parametrize("alpha", [Linear(), Loop()])
+def test_moves_are_probabilities_that_keep_the_marginal(
+    rule: Never | ForwardBackward | Cap | Rescale | Confidence, alpha: Linear | Loop
+) -> None:
+    """If α_t of the tokens are visible before a step, α_s are visible after it."""
+    state = State.blank(3, 8)
+    state = state.commit(
+        torch.rand(3, 8) < 0.5, torch.zeros(24, dtype=torch.long), torch.rand(24).double()
+    )
+    for step in intervals(alpha, 40):
+        sigma = rule(step, state) if step.remask else torch.zeros(3, 8).double()
+        reveal = reveal_probability(step, sigma)
+        assert (sigma >= 0).all() and (sigma <= 1 + 1e-12).all()
+        assert (reveal >= -1e-12).all() and (reveal <= 1 + 1e-9).all()
+        kept = step.alpha_t * (1 - sigma) + (1 - step.alpha_t) * reveal
+        torch.testing.assert_close(kept, torch.full_like(kept, step.alpha_s), atol=1e-9, rtol=0)
+
+
+def test_remask_rules_are_those_of_remdm() -> None:
+    """σ at α_t = .5, α_s = .9, where (1 - α_s)/α_t = .2."""
+    step, state = Interval(0.5, 0.9), State.blank(1, 4)
+    state = state.commit(
+        torch.tensor([[True, True, False, True]]),
+        torch.tensor([0, 1, 0]),
+        torch.tensor([0.9, 0.1, 0.5]).double(),
+    )
+    assert float(Cap(0.05)(step, state)[0, 0]) == pytest.approx(0.05)
+    assert float(Cap(0.5)(step, state)[0, 0]) == pytest.approx(0.2)
+    assert float(Rescale(0.5)(step, state)[0, 0]) == pytest.approx(0.1)
+    assert float(ForwardBackward()(Interval(0.5, 0.55), state)[0, 0]) == pytest.approx(0.1)
+    assert float(ForwardBackward()(Interval(0.0, 0.1), state)[0, 0]) == 1.0
+    shares = torch.tensor([-0.9, -0.1, -0.5]).softmax(0).double() * 0.2
+    wanted = torch.tensor([[shares[0], shares[1], 0.0, shares[2]]]).double()
+    torch.testing.assert_close(Confidence()(step, state), wanted)
+
+
+def test_confidence_never_spends_doubt_on_fixed_tokens() -> None:
+    state = State.start(torch.tensor([[3, -1, -1]]))
+    state = state.commit(
+        torch.tensor([[False, True, False]]), torch.tensor([0]), torch.tensor([0.5]).double()
+    )
+    sigma = Confidence()(Interval(0.3, 0.5), state)
+    assert sigma.tolist() == [[0.0, 1.0, 0.0]]
+
+
+def test_the_corrector_moves_with_probabilities_and_reaches_the_end() -> None:
+    for steps in (1, 8, 128, 1024):
+        grid = Corrector(steps).grid()
+        assert len(grid) >= steps
+        assert all(0 <= reveal <= 1 + 1e-9 and 0 <= remask <= 1 for reveal, remask in grid)
+        # its marginal: visible after a step = visible kept + masked revealed, from 0 to nearly 1
+        visible = 0.0
+        for reveal, remask in grid:
+            visible = visible * (1 - remask) + (1 - visible) * reveal
+        assert visible > 1 - 1e-4
+
+
+def test_forwards_are_made_only_for_steps_that_reveal() -> None:
+    """At T much larger than L, MDLM asks about a sequence at most once for each of its tokens."""
+    end = last(sampler("mdlm@500"), oracle.markov(6, 8), State.blank(16, 8), generator=stream(0))
+    assert (end.nfe <= 8).all()
+    assert (end.nfe >= 7).all()  # two of eight tokens in one of 500 steps are rare
+
+
+def test_a_step_that_only_remasks_needs_no_forward() -> None:
+    start = State.blank(4, 8)
+    changes, before = torch.zeros(4, dtype=torch.long), start
+    path = sampler("remdm-loop@200:eta=0.05")
+    for state in path.steps(oracle.markov(6, 8), start, generator=stream(1)):
+        changes += (before.tokens != state.tokens).any(dim=1).long()
+        before = state
+    assert (state.nfe <= changes + 1).all()
+
+
+def test_refreshing_redraws_visible_tokens_and_plain_sampling_does_not() -> None:
+    chain = oracle.markov(6, 8)
+
+    def token_changes(name: str) -> int:
+        start = State.blank(64, 8)
+        counts, before = Rewrites.of(start), start
+        for state in sampler(name).steps(Blurred(chain), start, generator=stream(0)):
+            counts, before = counts.after(before, state), state
+        return int(counts.token_changes.sum())
+
+    assert token_changes("mdlm@16") == 0
+    assert token_changes("mdlm@16:refresh_unmasked=true") > 0
+
+
+class Blurred:
+    """An oracle that trusts a revealed token no more than SNR 2."""
+
+    def __init__(self, truth: oracle.Markov) -> None:
+        self.truth, self.codebook, self.snr_max = truth, truth.codebook, 2.0
+
+    def __call__(self, z: Tensor | Endpoints, /, *, at: Tensor | None = None) -> Tensor:
+        state = z.z(self.codebook, self.snr_max) if isinstance(z, Endpoints) else z
+        return self.truth(state, at=at)
+
+
+def test_the_shared_order_is_shared_and_the_other_is_not() -> None:
+    chain = oracle.markov(6, 8)
+    for name, shared in (("roar:shared=true", True), ("roar", False)):
+        states = sampler(name).steps(
+            chain, State.blank(5, 8), generator=Streams.derive(0, range(5))
+        )
+        visible = ~next(iter(states)).masked
+        assert (visible.sum(dim=1) == 1).all()
+        assert bool((visible == visible[:1]).all()) == shared
+
+
+def test_causal_reveals_from_left_to_right_around_what_is_known() -> None:
+    tokens = torch.full((1, 8), -1)
+    tokens[0, 2] = 4
+    states = list(
+        sampler("causal").steps(oracle.markov(6, 8), State.start(tokens), generator=stream(0))
+    )
+    masked = [state.masked[0].nonzero().flatten().tolist() for state in states]
+    assert masked[0] == [1, 3, 4, 5, 6, 7]
+    assert masked[1] == [3, 4, 5, 6, 7]
+    assert len(states) == 7
+
+
+@pytest.mark.parametrize(
+    "build, message",
+    [
+        (lambda: Ancestral(0), "at least one step, got 0"),
+        (lambda: Cap(1.5), r"eta must lie in \[0, 1\], got 1.5"),
+        (lambda: Loop(t_on=0.05, t_off=0.5), "0 < t_off < t_on < 1"),
+        (lambda: Loop(alpha_on=1.0), "alpha_on=1.0"),
+    ],
+)
+def test_impossible_settings_are_refused(build: object, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        build()  # type: ignore[operator]
