@@ -10,6 +10,9 @@ from dsl.models.config import ModelConfig
 from dsl.models.model import DSLModel
 from dsl.streams import stream
 
+# Two workers share two cores: more threads than cores only wait for each other.
+torch.set_num_threads(1)
+
 
 @pytest.fixture(autouse=True)
 def _seeded() -> None:

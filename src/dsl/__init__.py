@@ -17,10 +17,12 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from dsl import channel, evidence, oracle, path, snr, sphere
+    from dsl import channel, evidence, oracle, path, presets, sampling, snr, sphere
     from dsl.channel import advance, endpoint, observe
     from dsl.denoiser import Denoiser, Endpoints, posterior_mean
     from dsl.evidence import Evidence, given
+    from dsl.generation import generate, infill
+    from dsl.load import load
     from dsl.models.config import ModelConfig
     from dsl.models.model import DSLModel
     from dsl.streams import Streams
@@ -35,12 +37,15 @@ _HOME = {
     "posterior_mean": "dsl.denoiser",
     "Evidence": "dsl.evidence",
     "given": "dsl.evidence",
+    "generate": "dsl.generation",
+    "infill": "dsl.generation",
+    "load": "dsl.load",
     "ModelConfig": "dsl.models.config",
     "DSLModel": "dsl.models.model",
     "Streams": "dsl.streams",
     "MASK": "dsl.types",
 }
-_MODULES = ("channel", "evidence", "oracle", "path", "snr", "sphere")
+_MODULES = ("channel", "evidence", "oracle", "path", "presets", "sampling", "snr", "sphere")
 
 __all__ = [
     "MASK",
@@ -54,11 +59,16 @@ __all__ = [
     "channel",
     "endpoint",
     "evidence",
+    "generate",
     "given",
+    "infill",
+    "load",
     "observe",
     "oracle",
     "path",
     "posterior_mean",
+    "presets",
+    "sampling",
     "snr",
     "sphere",
 ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,6 +14,7 @@ from dsl.denoiser import Denoiser
 from dsl.evidence import Evidence, Known, Observation, Unknown, evidence, given, likelihood
 from dsl.load import Model, load
 from dsl.presets import sampler as by_name
+from dsl.samples import Sample
 from dsl.sampling.sampler import Sampler
 from dsl.sampling.state import State
 from dsl.streams import Streams
@@ -26,20 +27,6 @@ DEFAULT_SAMPLER = "mdlm@64"
 
 Hints = Sequence[Observation | Sequence[Observation]]
 """What is known about each position of a sequence."""
-
-
-@dataclass(frozen=True)
-class Sample:
-    """One generated sequence."""
-
-    index: int
-    """Its place in the job; with the seed, it determines the text."""
-    text: str
-    tokens: list[int]
-    nfe: int
-    """Denoiser calls made for this sequence."""
-    seconds: float
-    """Wall time of its batch, divided by the sequences in it."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -127,6 +114,24 @@ class Batch:
     states: Iterator[State]
 
 
+Follow = Callable[..., Iterator[State]]
+"""Something that passes states through and learns from them, such as `Trace.follow`."""
+
+
+def run(
+    batch: Batch, follow: Follow | None = None, on_step: Callable[[int], None] | None = None
+) -> State:
+    """Walk a batch to its end; `follow` and `on_step` may look on."""
+    states, state = batch.states, batch.start
+    if follow:
+        states = follow(states, batch.start, indices=batch.indices)
+    for reached in states:
+        state = reached
+        if on_step:
+            on_step(state.step)
+    return state
+
+
 def batches(indices: Sequence[int], batch_size: int) -> Iterator[Sequence[int]]:
     """Cut a job into batches."""
     if batch_size < 1:
@@ -166,9 +171,7 @@ def generate(
     samples: list[Sample] = []
     for indices in batches(range(n), batch_size):
         began, batch = time.monotonic(), job.batch(indices)
-        state = batch.start
-        for reached in batch.states:
-            state = reached
+        state = run(batch)
         samples += job.finish(batch, state, time.monotonic() - began)
     return samples
 
@@ -188,7 +191,7 @@ def infill(
     'ABCDEFG'
     """
     if not isinstance(model, Model):
-        model = load(model, length=_least_length(text))
+        model = load(model, length=count_characters(text))
     hints = parse_gaps(model, text)
     return generate(model, n, sampler=sampler, hints=hints, seed=seed, batch_size=batch_size)
 
@@ -209,7 +212,7 @@ def parse_gaps(model: Model, text: str) -> list[Observation]:
     return hints
 
 
-def _least_length(text: str) -> int:
+def count_characters(text: str) -> int:
     """Count characters and gaps: the length of an oracle's text, whose tokens are characters."""
     return len(GAP.sub("", text)) + sum(int(size) for size in GAP.findall(text))
 

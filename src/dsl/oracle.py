@@ -208,9 +208,10 @@ def _field(z: Noisy | Endpoints, oracle: Denoiser) -> Logits:
 
 
 def _log_matmul(log_a: Float[Tensor, "b v"], log_b: Float[Tensor, "v w"]) -> Float[Tensor, "b w"]:
-    # The product of probabilities, scaled by the largest entry of each row: one matrix product
-    # would underflow where two states contradict each other, so the sum is a logsumexp.
-    return (log_a.unsqueeze(-1) + log_b).logsumexp(dim=1)
+    # One matrix product, scaled by the largest entry of each row, so that nothing that matters
+    # underflows; a row without any mass stays without.
+    shift = log_a.amax(dim=-1, keepdim=True).clamp(min=torch.finfo(log_a.dtype).min)
+    return ((log_a - shift).exp() @ log_b.exp()).log() + shift
 
 
 def _categorical(p: Float[Tensor, "n k"], generator: Randomness) -> Int[Tensor, "n"]:

@@ -81,7 +81,7 @@ def pair_tables(truth: oracle.Oracle) -> list[Tensor]:
     return tables
 
 
-EXACT = ["roar", "roar:shared=true", "causal", "first-hitting", "localize@400", "edm@96"]
+EXACT = ["roar", "roar:shared=true", "causal", "first-hitting", "localize@150", "edm@96"]
 EXACT_START = "edm@96:sigma_max=10,start=mean"
 
 
@@ -96,7 +96,7 @@ def test_exact_paths_draw_the_chain(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["mdlm@1", "roar:temperature=0.8", "edm@96:sigma_max=1", "localize@400:noise=0.7"]
+    "name", ["mdlm@1", "roar:temperature=0.8", "edm@96:sigma_max=1", "localize@150:noise=0.7"]
 )
 def test_wrong_samplers_are_found_out(name: str) -> None:
     """All tokens at once; too cold; a start without its mean; too little noise."""
@@ -142,7 +142,7 @@ def test_parallel_paths_approach_the_truth_as_one_over_the_steps(name: str) -> N
 class TestConditional:
     """Infilling and soft evidence draw the oracle's exact conditional."""
 
-    @pytest.mark.parametrize("name", ["roar", "causal", "localize@400", "edm@96"])
+    @pytest.mark.parametrize("name", ["roar", "causal", "localize@150", "edm@96"])
     def test_infilling(self, name: str) -> None:
         tokens = torch.full((N, 8), MASK)
         tokens[:, 0], tokens[:, 4] = 2, 5
@@ -154,7 +154,7 @@ class TestConditional:
         assert p_pairs(drawn, CHAIN.tilt(field)) > RIGHT
         assert p_pairs(drawn, CHAIN) < WRONG
 
-    @pytest.mark.parametrize("name", ["roar", "causal", "localize@400", "edm@96"])
+    @pytest.mark.parametrize("name", ["roar", "causal", "localize@150", "edm@96"])
     def test_soft_evidence(self, name: str) -> None:
         row = [
             Confident(1, 0.7),

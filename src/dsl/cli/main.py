@@ -10,6 +10,8 @@ from importlib import import_module
 from dsl import __version__
 
 VERBS = {
+    "sample": "Draw sequences along any path through SNR space.",
+    "infill": "Fill the gaps of a text.",
     "demo": "Watch the cyclic toy localize, and check what was drawn against the truth.",
 }
 

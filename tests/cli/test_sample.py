@@ -1,0 +1,152 @@
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from dsl.cli.main import main
+from dsl.samples import read
+
+
+def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    assert main(arguments) == 0
+    return capsys.readouterr().out
+
+
+def fails(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    assert main(arguments) == 1
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.count("\n") == 1
+    return captured.err
+
+
+def test_texts_are_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    text = run(
+        capsys, "sample", "-n", "3", "--length", "40", "--sampler", "remdm-loop@16", "--seed", "1"
+    )
+    assert [len(line) for line in text.splitlines()] == [40] * 3
+    assert run(capsys, "infill", "AB[3]FG") == "ABCDEFG\n"
+
+
+def test_prompt_and_suffix(capsys: pytest.CaptureFixture[str]) -> None:
+    text = run(capsys, "sample", "-n", "2", "--length", "9", "--prompt", "abc", "--suffix", "fe")
+    assert all(line.startswith("abc") and line.endswith("fe") for line in text.splitlines())
+
+
+def test_the_run_as_json(capsys: pytest.CaptureFixture[str]) -> None:
+    report = json.loads(
+        run(
+            capsys, "sample", "-n", "4", "--model", "oracle:cyclic-7", "--sampler", "roar", "--json"
+        )
+    )
+    assert report["n"] == 4 and len(report["samples"]) == 4
+    assert report["nfe_mean"] == 7 and report["nfe_stderr"] == 0
+    assert report["sampler"]["kind"] == "Reveal"
+    assert report["command"].startswith("dsl sample -n 4")
+
+
+def test_a_job_is_taken_up_where_it_stopped(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    out, whole = str(tmp_path / "s.jsonl"), str(tmp_path / "whole.jsonl")
+    job = ("sample", "--model", "oracle:markov", "--sampler", "mdlm@8", "--batch-size", "2")
+    run(capsys, *job, "-n", "7", "--out", whole)
+    run(capsys, *job, "-n", "3", "--out", out)
+    with Path(out).open("a") as file:
+        file.write('{"index": 3, "text": "tor')  # killed while writing
+    run(capsys, *job, "-n", "7", "--out", out)
+    ours, theirs = ([(s.index, s.text, s.nfe) for s in read(Path(p))[1]] for p in (out, whole))
+    assert ours == theirs
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["s.jsonl", "whole.jsonl"]
+
+
+def test_another_jobs_file_is_not_touched(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    out = tmp_path / "s.jsonl"
+    run(capsys, "sample", "--out", str(out))
+    before = out.read_bytes()
+    error = fails(capsys, "sample", "--out", str(out), "--seed", "1", "--sampler", "roar")
+    assert "holds another job: its sampler, seed differ" in error
+    assert out.read_bytes() == before
+    run(capsys, "sample", "--out", str(out), "--seed", "1", "--overwrite")
+    assert read(out)[0]["seed"] == 1
+    out.write_text("not json\n")
+    assert "line 1, is not JSON" in fails(capsys, "sample", "--out", str(out))
+
+
+def test_traces_are_written(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    path = tmp_path / "trace.jsonl"
+    plain = run(capsys, "sample", "-n", "3", "--sampler", "mdlm@4")
+    traced = run(
+        capsys,
+        "sample",
+        "-n",
+        "3",
+        "--sampler",
+        "mdlm@4",
+        "--trace",
+        str(path),
+        "--batch-size",
+        "2",
+    )
+    assert traced == plain
+    records = [json.loads(line) for line in path.read_text().splitlines()]
+    assert {(r["index"], r["step"]) for r in records} == {
+        (i, k) for i in range(3) for k in range(6)
+    }
+    assert all("entropy" in record for record in records)
+
+
+def test_a_full_specification(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    spec = tmp_path / "path.yaml"
+    spec.write_text(
+        "kind: Ancestral\nnum_steps: 8\nremask: {kind: Cap, eta: 0.3}\ndraw: {top_p: 0.9}\n"
+    )
+    named = run(capsys, "sample", "-n", "3", "--sampler", "remdm-cap@8:eta=0.3,top_p=0.9")
+    assert run(capsys, "sample", "-n", "3", "--sampler", str(spec)) == named
+    spec.write_text("kind: Ancestral\nsteps: 8\n")
+    assert "cannot build the sampler 'Ancestral'" in fails(capsys, "sample", "--sampler", str(spec))
+    spec.write_text("kind: [")
+    assert "not valid YAML" in fails(capsys, "sample", "--sampler", str(spec))
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        (["sample", "--sampler", "mdml@8"], "unknown sampler 'mdml'"),
+        (["sample", "--sampler", "mdlm@8:top_p=0"], "top_p must lie in (0, 1]"),
+        (["sample", "--model", "nowhere"], "no checkpoint directory at 'nowhere'"),
+        (["sample", "--model", "oracle:cyclic-7", "--length", "8"], "7 tokens, not of 8"),
+        (["sample", "--length", "3", "--prompt", "abcd"], "have 4 tokens, the sequence 3"),
+        (["sample", "--prompt", "Z"], "outside the model's vocabulary: 'Z'"),
+        (["infill", "ABC"], "has no gap"),
+        (["sample", "--sampler", "nowhere.yaml"], "nowhere.yaml"),
+    ],
+)
+def test_mistakes_are_one_line(
+    capsys: pytest.CaptureFixture[str], arguments: list[str], message: str
+) -> None:
+    assert message in fails(capsys, *arguments)
+
+
+def test_processes_share_a_job(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Two processes under torchrun write the file that one writes."""
+    job = ["sample", "-n", "7", "--sampler", "mdlm@6", "--batch-size", "2", "--seed", "4", "--out"]
+    alone, shared = tmp_path / "alone.jsonl", tmp_path / "shared.jsonl"
+    run(capsys, *job, str(alone))
+    launch = ["-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", "29765"]
+    done = subprocess.run(
+        [sys.executable, *launch, "-m", "dsl", *job, str(shared)],
+        capture_output=True,
+        text=True,
+        timeout=200,
+    )
+    assert done.returncode == 0, done.stderr
+    ours, theirs = ([(s.index, s.text, s.nfe) for s in read(p)[1]] for p in (shared, alone))
+    assert ours == theirs
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["alone.jsonl", "shared.jsonl"]
