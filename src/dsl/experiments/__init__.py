@@ -1,0 +1,1 @@
+"""Experiments: measurements that a reader of the docs can repeat."""

@@ -1,0 +1,22 @@
+"""The benchmarks run, and compare equal things; what they measure is no test's business."""
+
+from __future__ import annotations
+
+from dsl.experiments.bench import Overhead, Parallel, Speed, overhead, parallel, speed
+from dsl.models.config import ModelConfig
+
+
+def test_both_loops_give_the_same_rows() -> None:
+    """`speed` itself asserts it at every state; here at a size that takes a second."""
+    config = ModelConfig(50, codebook_dim=8, hidden_dim=16, n_blocks=1, n_heads=2, model_length=32)
+    *_, result = speed(length=32, vocab_size=50, config=config, states=4)
+    assert isinstance(result, Speed)
+    assert result.steps == 32 and 10 < result.forwards < 32
+
+
+def test_overhead_and_parallel_report_what_they_ran() -> None:
+    small = overhead("mdlm@2", b=1, length=8)
+    assert isinstance(small, Overhead) and small.seconds > small.seconds_denoising > 0
+    rough = parallel("mdlm", 2, draws=500)
+    assert isinstance(rough, Parallel)
+    assert rough.nfe <= 3 and 0.5 < rough.invalid < 1
