@@ -145,3 +145,10 @@ def test_bfloat16_states_are_weighed_in_float32(codebook: Tensor) -> None:
 def test_an_impossible_mask_probability_is_refused() -> None:
     with pytest.raises(ValueError, match=r"must lie in \(0, 1\), got 1.0"):
         table_form().set_mask_probability(1.0)
+
+
+def test_no_weight_is_subnormal(codebook: Tensor) -> None:
+    """Subnormal weights would make every product with them ten times slower on a CPU."""
+    q = table_form().weights(torch.cat([100 * codebook, 1000 * codebook]), codebook)
+    assert (q >= torch.finfo(q.dtype).tiny).all()
+    torch.testing.assert_close(q.sum(dim=-1), torch.ones(2 * V))

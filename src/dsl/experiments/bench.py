@@ -40,6 +40,7 @@ class Speed:
     """Of ratio_run, over the states."""
 
 
+@torch.no_grad()
 def speed(
     *,
     length: int = 1024,
