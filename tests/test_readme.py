@@ -1,20 +1,32 @@
-"""The README runs: its Python blocks are executed in order, in one namespace."""
+"""The README runs: so do the docs: Python blocks in order, in one namespace, and dsl commands."""
 
 from __future__ import annotations
 
 import re
+import shlex
 from pathlib import Path
 
 import pytest
 
+from dsl.cli.main import main
+
 ROOT = Path(__file__).parent.parent
 
 
-@pytest.mark.parametrize("page", ["README.md"])
+@pytest.mark.parametrize("page", ["README.md", "docs/sampling.md"])
 def test_python_blocks_run(page: str, capsys: pytest.CaptureFixture[str]) -> None:
     blocks = re.findall(r"```python\n(.*?)```", (ROOT / page).read_text(), flags=re.DOTALL)
     assert blocks
     namespace: dict[str, object] = {}
     for block in blocks:
         exec(compile(block, page, "exec"), namespace)
-    assert "tensor" in capsys.readouterr().out
+    assert capsys.readouterr().out
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/sampling.md"])
+def test_dsl_commands_run(page: str, capsys: pytest.CaptureFixture[str]) -> None:
+    commands = re.findall(r"^dsl .*$", (ROOT / page).read_text(), flags=re.MULTILINE)
+    assert commands
+    for command in commands:
+        assert main(shlex.split(command)[1:]) == 0, command
+        assert capsys.readouterr().out

@@ -51,7 +51,7 @@ def main(arguments: Sequence[str]) -> None:
             else:
                 rows.append(result)
     elif options.what == "overhead":
-        for name in ("mdlm@128", "remdm-loop@128", "first-hitting@128", "roar"):
+        for name in ("mdlm@64", "remdm-loop@64", "first-hitting@64", "roar"):
             errors.print(f"timing {name}")
             rows.append(bench.overhead(name, seed=options.seed))
     else:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -43,6 +43,9 @@ def main(arguments: Sequence[str]) -> None:
     """Draw sequences along the shared SNR path, show one of them, compare all with the truth."""
     options = tyro.cli(Demo, args=list(arguments), prog="dsl demo")
     from dsl import oracle
+    from dsl.presets import sampler
+    from dsl.sampling.state import State
+    from dsl.streams import stream
 
     toy = oracle.cyclic(options.size)
     console = Console()
@@ -52,31 +55,18 @@ def main(arguments: Sequence[str]) -> None:
         "Every token starts at SNR 0, which is a mask, and is pulled to a letter by the exact "
         "denoiser, which is never told the SNR.\n"
     )
-    started = time.monotonic()
+    began = time.monotonic()
+    state = State.blank(options.draws, toy.length)
+    path = sampler(f"localize@{options.steps}:snr_max=25,power=1")
     with Live(console=console, refresh_per_second=20) as live:
-        for snr, logits in localize(toy, options):
-            live.update(picture(snr, logits[0]))
+        for reached in path.steps(toy, state, generator=stream(options.seed)):
+            state = reached
+            if state.z is not None and state.snr is not None:
+                live.update(picture(float(state.snr[0, 0]), toy(state.z[:1])[0]))
             if console.is_terminal:
-                time.sleep(max(0.0, 3.0 / options.steps))
-    console.print(verdict(toy, logits.argmax(dim=-1)))
-    console.print(f"{options.draws} sequences in {time.monotonic() - started:.1f} s\n")
-
-
-def localize(toy: Enumerated, options: Demo) -> Iterator[tuple[float, Tensor]]:
-    """Walk the unconditional SDE to SNR 25; yield the SNR and the token logits on the way."""
-    from dsl.channel import advance
-    from dsl.denoiser import posterior_mean
-    from dsl.streams import stream
-
-    generator = stream(options.seed)
-    z = toy.codebook.new_zeros(options.draws, toy.length, toy.codebook.shape[1])
-    d_snr = z.new_full(z.shape[:2], 25.0 / options.steps)
-    logits = toy(z)
-    yield 0.0, logits
-    for step in range(1, options.steps + 1):
-        z = advance(z, posterior_mean(logits, toy.codebook), d_snr, generator=generator)
-        logits = toy(z)
-        yield step * 25.0 / options.steps, logits
+                time.sleep(3.0 / options.steps)
+    console.print(verdict(toy, state.tokens))
+    console.print(f"{options.draws} sequences in {time.monotonic() - began:.1f} s\n")
 
 
 def picture(snr: float, logits: Tensor) -> Group:
