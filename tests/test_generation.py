@@ -9,7 +9,7 @@ import dsl
 from dsl.data import tokenizers
 from dsl.evidence import Allowed, Confident, Known, Unknown
 from dsl.generation import generate, infill
-from dsl.load import load
+from dsl.loading import load
 from dsl.models.config import ModelConfig
 from tests.conftest import perturbed
 

@@ -44,3 +44,11 @@ def test_a_missing_extra_is_named() -> None:
     with pytest.raises(ImportError, match=r"pip install .*\[figures\]"):
         require("no_such_module_at_all", extra="figures")
     assert require("json", extra="figures").dumps({}) == "{}"
+
+
+def test_no_public_name_is_shadowed_by_a_module() -> None:
+    """Importing every module must leave the functions of the front door in place."""
+    for module in MODULES:
+        import_module(module)
+    for name, home in dsl._HOME.items():
+        assert getattr(dsl, name) is getattr(import_module(home), name)

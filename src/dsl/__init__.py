@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from dsl.denoiser import Denoiser, Endpoints, posterior_mean
     from dsl.evidence import Evidence, given
     from dsl.generation import generate, infill
-    from dsl.load import load
+    from dsl.loading import load
     from dsl.models.config import ModelConfig
     from dsl.models.model import DSLModel
     from dsl.streams import Streams
@@ -39,7 +39,7 @@ _HOME = {
     "given": "dsl.evidence",
     "generate": "dsl.generation",
     "infill": "dsl.generation",
-    "load": "dsl.load",
+    "load": "dsl.loading",
     "ModelConfig": "dsl.models.config",
     "DSLModel": "dsl.models.model",
     "Streams": "dsl.streams",

@@ -12,7 +12,7 @@ import torch
 
 from dsl.denoiser import Denoiser
 from dsl.evidence import Evidence, Known, Observation, Unknown, evidence, given, likelihood
-from dsl.load import Model, load
+from dsl.loading import Model, load
 from dsl.presets import sampler as by_name
 from dsl.samples import Sample
 from dsl.sampling.sampler import Sampler

@@ -18,7 +18,7 @@ from dsl.cli.processes import Process, this_process
 from dsl.cli.progress import progress
 from dsl.diagnostics.trace import Trace
 from dsl.generation import Job, batches, run
-from dsl.load import Model
+from dsl.loading import Model
 from dsl.models.folder import WEIGHTS
 from dsl.presets import sampler as by_name
 from dsl.samples import Sample, Store

@@ -47,7 +47,7 @@ def main(arguments: Sequence[str]) -> None:
     options = tyro.cli(InfillOptions, args=list(arguments), prog="dsl infill")
     from dsl.cli.drawing import Drawing, about, draw, read_sampler
     from dsl.generation import Job, Start, count_characters, parse_gaps
-    from dsl.load import load
+    from dsl.loading import load
 
     sampler = read_sampler(options.sampler)
     model = load(options.model, length=count_characters(options.text), device=options.device)

@@ -59,7 +59,7 @@ def main(arguments: Sequence[str]) -> None:
     from dsl.cli.drawing import Drawing, about, draw, read_sampler
     from dsl.evidence import Known, Observation, Unknown
     from dsl.generation import Job, Start
-    from dsl.load import load
+    from dsl.loading import load
 
     sampler = read_sampler(options.sampler)
     model = load(options.model, length=options.length, device=options.device)
