@@ -18,6 +18,7 @@ PATHS = {
     "shared": Shared(L, 10.0),
     "quadratic": Shared(L, 10.0, power=2.0),
     "sequential": sequential(L, 10.0),
+    "sequential, cubic": sequential(L, 10.0, power=3.0),
     "random order": RandomOrder(torch.tensor([[2, 0, 3, 1]]), 10.0),
     "tabulated": tabulated(),
 }

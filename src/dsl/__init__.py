@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from dsl.loading import load
     from dsl.models.config import ModelConfig
     from dsl.models.model import DSLModel
+    from dsl.scoring import likelihood
     from dsl.streams import Streams
     from dsl.types import MASK
 
@@ -40,6 +41,7 @@ _HOME = {
     "generate": "dsl.generation",
     "infill": "dsl.generation",
     "load": "dsl.loading",
+    "likelihood": "dsl.scoring",
     "ModelConfig": "dsl.models.config",
     "DSLModel": "dsl.models.model",
     "Streams": "dsl.streams",
@@ -62,6 +64,7 @@ __all__ = [
     "generate",
     "given",
     "infill",
+    "likelihood",
     "load",
     "observe",
     "oracle",

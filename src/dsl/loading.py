@@ -41,6 +41,22 @@ class Model:
                 f"{self.name} was made for at most {self.length} tokens, got length {length}"
             )
 
+    @property
+    def specials(self) -> frozenset[int]:
+        """The tokens that stand for no text, such as the beginning of a sequence."""
+        if self.tokenizer is None:
+            return frozenset()
+        added = self.tokenizer.get_added_tokens_decoder()
+        return frozenset(token for token, about in added.items() if about.special)
+
+    def can_say(self, text: str) -> bool:
+        """Whether the vocabulary holds this text."""
+        try:
+            self.encode(text)
+        except ValueError:
+            return False
+        return True
+
     def encode(self, text: str) -> list[int]:
         """Turn text into token ids."""
         if self.tokenizer is None:

@@ -53,11 +53,13 @@ class Shared:
 
 @dataclass(frozen=True)
 class RandomOrder:
-    """One token after the other, each from 0 to Γ at constant speed: a ROAR path."""
+    """One token after the other, each from 0 to Γ: a ROAR path."""
 
     order: Int[Tensor, "#b l"]
     """The positions in the order of their revealing, one row for all sequences or one for each."""
     snr_max: float = 100.0
+    power: float = 1.0
+    """Each token rises as Γ u^power while u goes from 0 to 1."""
 
     def __post_init__(self) -> None:
         length = self.order.shape[-1]
@@ -79,12 +81,14 @@ class RandomOrder:
         phase = t.unsqueeze(-1) * length - rank  # of each token: before 0, rising, after 1
         # The token that is rising at t owns the derivative: phase in [0, 1), and at t = 1 the last.
         rising = (phase >= 0) & ((phase < 1) | ((rank == length - 1) & (phase <= 1)))
-        return self.snr_max * phase.clamp(0, 1), self.snr_max * length * rising.to(t)
+        phase = phase.clamp(0, 1)
+        speed = self.snr_max * length * self.power * phase ** (self.power - 1)
+        return self.snr_max * phase**self.power, speed * rising.to(t)
 
 
-def sequential(length: int, snr_max: float = 100.0) -> RandomOrder:
+def sequential(length: int, snr_max: float = 100.0, power: float = 1.0) -> RandomOrder:
     """Reveal tokens from left to right: the autoregressive contour of A.5."""
-    return RandomOrder(torch.arange(length).unsqueeze(0), snr_max)
+    return RandomOrder(torch.arange(length).unsqueeze(0), snr_max, power)
 
 
 @dataclass(frozen=True)

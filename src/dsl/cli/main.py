@@ -12,6 +12,7 @@ from dsl import __version__
 VERBS = {
     "sample": "Draw sequences along any path through SNR space.",
     "infill": "Fill the gaps of a text.",
+    "likelihood": "Score a corpus with every likelihood estimator, and audit them.",
     "bench": "Measure the speed, overhead and exactness of samplers.",
     "demo": "Watch the cyclic toy localize, and check what was drawn against the truth.",
 }

@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from dsl.likelihoods.estimate import Estimate
 
 
 @dataclass(frozen=True)
@@ -19,6 +24,27 @@ class Process:
             from accelerate import PartialState
 
             PartialState().wait_for_everyone()
+
+    def join(
+        self, estimates: Mapping[str, Estimate], mine: Sequence[int], total: int
+    ) -> dict[str, Estimate]:
+        """Collect every process's estimates, in the order of the whole corpus."""
+        if self.count == 1:
+            return dict(estimates)
+        import torch
+        from accelerate.utils import gather_object
+
+        from dsl.likelihoods.estimate import Estimate
+
+        own = {name: estimate.values.cpu() for name, estimate in estimates.items()}
+        shares = gather_object([(list(mine), own)])
+        joined = {}
+        for name, values in own.items():
+            whole = torch.empty(total, *values.shape[1:], dtype=values.dtype)
+            for indices, share in shares:
+                whole[indices] = share[name]
+            joined[name] = Estimate(whole)
+        return joined
 
 
 def this_process() -> Process:

@@ -1,0 +1,141 @@
+"""`dsl likelihood`: score a corpus with every estimator, each with its standard error."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import tyro
+
+
+@dataclass(frozen=True)
+class LikelihoodOptions:
+    """Score a corpus by ROAR and along every contour, and audit how far they lie apart.
+
+    Under torchrun the blocks are shared by the processes; the numbers do not change.
+    """
+
+    model: tyro.conf.Positional[str]
+    """A checkpoint directory, a hub id, or oracle:cyclic-7, oracle:two-bit, oracle:markov."""
+    corpus: tyro.conf.Positional[Path]
+    """A text file, or a .jsonl file with a "text" in every line, such as `dsl sample` writes."""
+    limit: int | None = None
+    """Score at most so many blocks."""
+    length: int | None = None
+    """Tokens in a block; the model's own length if not given."""
+    budget: int = 64
+    """Denoiser calls for each block and estimator."""
+    cutoff: float | None = None
+    """Γ, where contours end; chosen once on blocks that are not scored, if not given."""
+    table: Path | None = None
+    """One more contour: JSON with "times" from 0 to 1 and "snr", a row of SNRs for each."""
+    seed: int = 0
+    """Where the random numbers start."""
+    json: bool = False
+    """Print JSON instead of a table."""
+    device: str = "cpu"
+    """Where the network runs, such as cuda:0."""
+
+    def __post_init__(self) -> None:
+        if (self.limit is not None and self.limit < 1) or self.seed < 0:
+            raise ValueError("--limit must be at least 1, and --seed at least 0")
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Load, cut, score, print."""
+    options = tyro.cli(LikelihoodOptions, args=list(arguments), prog="dsl likelihood")
+    from dsl.cli.processes import this_process
+    from dsl.cli.progress import progress
+    from dsl.data.blocks import cut, read_texts
+    from dsl.loading import load
+    from dsl.scoring import Report, estimators, score
+
+    model = load(options.model, length=options.length, device=options.device)
+    length = options.length or model.length
+    model.require_length(length)
+    table = read_table(options.table) if options.table else None
+    texts = read_texts(options.corpus, separate_lines=not model.can_say("\n"))
+    blocks = cut(texts, model.encode, length)
+    scored = blocks[: options.limit]
+    spare = blocks[len(scored) :]
+    process = this_process()
+    mine = list(range(len(scored)))[process.rank :: process.count]
+    steps = len(mine) * len(estimators(max(options.budget, 4), 1.0, table=table))
+    with progress(steps, "scoring", visible=process.rank == 0) as bar:
+        report = score(
+            model,
+            scored[mine],
+            indices=mine,
+            budget=options.budget,
+            cutoff=options.cutoff,
+            validation=spare if len(spare) else scored,
+            table=table,
+            seed=options.seed,
+            on_progress=bar.advance,
+        )
+    estimates = process.join(report.estimates, mine, len(scored))
+    if process.rank == 0:
+        whole = Report(model, scored, estimates, report.cutoff)
+        result: dict[str, Any] = {
+            "corpus": str(options.corpus),
+            "budget": options.budget,
+            "seed": options.seed,
+            "cutoff_chosen_on": chosen_on(options, len(spare)),
+            **whole.to_dict(),
+        }
+        print(json.dumps(result)) if options.json else show(result)
+
+
+def chosen_on(options: LikelihoodOptions, spare: int) -> str:
+    """Say where Γ comes from."""
+    if options.cutoff is not None:
+        return "given"
+    return f"{min(16, spare)} blocks that are not scored" if spare else "the scored blocks"
+
+
+def read_table(path: Path) -> Any:
+    """Read a tabulated contour."""
+    import torch
+
+    from dsl.path import Tabulated
+
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+        times = torch.tensor(data["times"], dtype=torch.float64)
+        snr = torch.tensor(data["snr"], dtype=torch.float64)
+    except (json.JSONDecodeError, KeyError, TypeError, ValueError) as error:
+        raise ValueError(
+            f'{path} must hold JSON with "times" and "snr", a row of numbers for each time: {error}'
+        ) from error
+    if times.ndim != 1 or snr.ndim != 2 or len(times) != len(snr):
+        raise ValueError(
+            f'{path}: "snr" must have a row for each of the {times.numel()} "times", '
+            f"got shape {tuple(snr.shape)}"
+        )
+    return Tabulated(times, snr)
+
+
+def show(result: dict[str, Any]) -> None:
+    """Print the numbers as a table."""
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table("estimator", "bits per token", "bits per character")
+    rows = {"roar": result["roar"], **result["path_integral"]}
+    for name, row in rows.items():
+        characters, error = row.get("bits_per_character"), row.get("bits_per_character_stderr")
+        table.add_row(
+            name,
+            f"{row['bits_per_token']:.4f} ± {row['stderr']:.4f}",
+            "" if characters is None else f"{characters:.4f} ± {error:.4f}",
+        )
+    console, found = Console(), result["audit"]
+    console.print(table)
+    console.print(
+        f"{result['sequences']} blocks of {result['length']} tokens, Γ = {result['cutoff']:g}. "
+        f"Audit: {' and '.join(found['between'])} differ by {found['spread']:.4f} ± "
+        f"{found['stderr']:.4f} bits per token ({found['z']:.1f} standard errors)."
+    )

@@ -1,0 +1,1 @@
+"""Two exact views of the likelihood, every contour, and the audit that compares them."""

@@ -1,0 +1,184 @@
+"""Score text: every likelihood estimator with its error, and the audit between them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from dsl.data.blocks import cut
+from dsl.likelihoods.audit import Audit, audit
+from dsl.likelihoods.estimate import Estimate, Likelihood, Mean
+from dsl.likelihoods.path_integral import PathIntegral, choose_cutoff
+from dsl.likelihoods.roar import Roar
+from dsl.loading import Model, load
+from dsl.path import Tabulated
+from dsl.streams import Streams, stream
+from dsl.types import Tokens
+
+CONTOURS = ("shared", "sequential", "random-order")
+LEAST_BUDGET = 4
+
+
+def estimators(
+    budget: int, cutoff: float, *, table: Tabulated | None = None
+) -> dict[str, Likelihood]:
+    """Build all estimators within a budget of denoiser calls for each sequence."""
+    if budget < LEAST_BUDGET:
+        raise ValueError(
+            f"the budget must be at least {LEAST_BUDGET} denoiser calls a sequence "
+            f"(two replicates of a draw and a read-out), got {budget}"
+        )
+    replicates = min(8, budget // 2)
+    draws = budget // replicates
+    built: dict[str, Likelihood] = {"roar": Roar(replicates, draws)}
+    for contour in CONTOURS:
+        built[contour] = PathIntegral(contour, cutoff, replicates, draws - 1)  # type: ignore[arg-type]
+    if table is not None:
+        built["tabulated"] = PathIntegral(table, cutoff, replicates, draws - 1)
+    return built
+
+
+@dataclass(frozen=True, eq=False)
+class Report:
+    """What the estimators say about a corpus."""
+
+    model: Model
+    tokens: Tokens
+    estimates: Mapping[str, Estimate]
+    cutoff: float
+
+    @property
+    def audit(self) -> Audit:
+        """The spread between the estimators, in nats for each token."""
+        return audit(self.estimates)
+
+    def bits_per_token(self, name: str) -> Mean:
+        """Average over the corpus."""
+        estimate = self.estimates[name]
+        scale = self.tokens.shape[1] * math.log(2)
+        return Mean.of(estimate.nats / scale, estimate.stderr / scale)
+
+    def bits_per_character(self, name: str, *, specials: bool = True) -> Mean:
+        """Charge the text's characters with all bits, or with those of ordinary tokens only."""
+        estimate = self.estimates[name]
+        ordinary = torch.tensor([token not in self.model.specials for token in range(self._v)])
+        counted = torch.ones_like(self.tokens) if specials else ordinary[self.tokens].long()
+        nats = (estimate.tokens * counted).sum(dim=1)
+        scale = self.characters / len(self.tokens) * math.log(2)
+        return Mean.of(nats / scale, estimate.stderr / scale)
+
+    @property
+    def characters(self) -> int:
+        """The characters of the corpus, special tokens left out."""
+        rows = self.tokens.tolist()
+        ordinary = [[t for t in row if t not in self.model.specials] for row in rows]
+        return sum(len(self.model.decode(row)) for row in ordinary)
+
+    @property
+    def _v(self) -> int:
+        return int(self.model.denoiser.codebook.shape[0])
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return every number with its standard error, ready for JSON."""
+        sections = {name: self._section(name) for name in self.estimates}
+        found = self.audit
+        return {
+            "model": self.model.name,
+            "sequences": len(self.tokens),
+            "length": self.tokens.shape[1],
+            "cutoff": self.cutoff,
+            "roar": sections.pop("roar"),
+            "path_integral": sections,
+            "audit": {
+                "spread": found.spread / math.log(2),
+                "stderr": found.stderr / math.log(2),
+                "z": found.z,
+                "between": list(found.between),
+            },
+        }
+
+    def _section(self, name: str) -> dict[str, float]:
+        bits = self.bits_per_token(name)
+        section = {
+            "bits_per_token": bits.mean,
+            "stderr": bits.stderr,
+            "nats_per_token": bits.mean * math.log(2),
+            "nats_per_sequence": bits.mean * math.log(2) * self.tokens.shape[1],
+        }
+        if self.model.tokenizer is not None:
+            characters = self.bits_per_character(name)
+            section |= {
+                "bits_per_character": characters.mean,
+                "bits_per_character_stderr": characters.stderr,
+                "bits_per_character_without_specials": self.bits_per_character(
+                    name, specials=False
+                ).mean,
+            }
+        return section
+
+
+def score(
+    model: Model,
+    tokens: Tokens,
+    *,
+    indices: Sequence[int] | None = None,
+    budget: int = 64,
+    cutoff: float | None = None,
+    validation: Int[Tensor, "n l"] | None = None,
+    table: Tabulated | None = None,
+    seed: int = 0,
+    on_progress: Callable[[int, int], None] | None = None,
+) -> Report:
+    """Estimate the likelihood of blocks; `indices` are their places in the whole corpus.
+
+    Γ, if not given, is chosen once on the validation blocks, or on the scored ones if there are
+    no others.
+    """
+    device = model.denoiser.codebook.device
+    model.require_length(tokens.shape[1])
+    names = range(len(tokens)) if indices is None else indices
+    estimators(budget, 1.0)  # a budget that is too small is refused before any forward
+    if cutoff is None:
+        held_out = (tokens if validation is None else validation)[:16].to(device)
+        cutoff = choose_cutoff(
+            model.denoiser, held_out, generator=Streams.derive(seed, range(len(held_out)))
+        )
+    built = estimators(budget, cutoff, table=table)
+    d = model.denoiser.codebook.shape[1]
+    size = max(1, 2**24 // (budget * tokens.shape[1] * d))
+    parts: dict[str, list[Estimate]] = {name: [] for name in built}
+    for begin in range(0, len(tokens), size):
+        rows = tokens[begin : begin + size].to(device)
+        for number, (name, estimator) in enumerate(built.items()):
+            chosen = names[begin : begin + size]
+            streams = Streams(tuple(stream(seed, number, i, device=device) for i in chosen))
+            parts[name].append(estimator(model.denoiser, rows, generator=streams))
+            if on_progress:
+                on_progress(len(rows), rows.numel())
+    estimates = {name: Estimate.join(of) for name, of in parts.items()}
+    return Report(model, tokens, estimates, cutoff)
+
+
+def likelihood(
+    model: str | Path | Model,
+    texts: Sequence[str],
+    *,
+    length: int | None = None,
+    budget: int = 64,
+    cutoff: float | None = None,
+    seed: int = 0,
+) -> Report:
+    """Score texts, cut into blocks of the model's length, with every estimator.
+
+    >>> dsl.likelihood("oracle:cyclic-7", ["ABCDEFG"]).bits_per_token("roar")
+    """
+    model = model if isinstance(model, Model) else load(model, length=length)
+    tokens = cut(texts, model.encode, length or model.length)
+    return score(model, tokens, budget=budget, cutoff=cutoff, seed=seed)

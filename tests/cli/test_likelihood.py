@@ -1,0 +1,166 @@
+from __future__ import annotations
+
+import json
+import math
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+import dsl
+from dsl import oracle
+from dsl.cli.main import main
+from dsl.loading import Model, load
+from dsl.scoring import score
+from dsl.streams import stream
+
+LETTERS = "abcdef"
+
+
+@pytest.fixture
+def corpus(tmp_path: Path) -> Path:
+    rows = oracle.markov(6, 8).sample(40, generator=stream(0)).tolist()
+    path = tmp_path / "corpus.txt"
+    path.write_text("\n".join("".join(LETTERS[t] for t in row) for row in rows) + "\n")
+    return path
+
+
+def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, object]:
+    assert main(["likelihood", *arguments, "--json"]) == 0
+    result: dict[str, object] = json.loads(capsys.readouterr().out)
+    return result
+
+
+def test_every_number_is_there_and_right(capsys: pytest.CaptureFixture[str], corpus: Path) -> None:
+    result = run(capsys, "oracle:markov", str(corpus), "--limit", "24", "--budget", "200")
+    rows = [[LETTERS.index(c) for c in line] for line in corpus.read_text().splitlines()[:24]]
+    wanted = float(-oracle.markov(6, 8).log_prob(torch.tensor(rows)).mean()) / 8 / math.log(2)
+    sections = {"roar": result["roar"], **result["path_integral"]}  # type: ignore[dict-item]
+    assert set(sections) == {"roar", "shared", "sequential", "random-order"}
+    for name, section in sections.items():
+        # within 4 of the corpus's error, of which the estimator's own is a part
+        assert abs(section["bits_per_token"] - wanted) < 4 * section["stderr"], name
+        assert section["bits_per_character"] == pytest.approx(section["bits_per_token"])
+    assert result["audit"]["z"] < 4.5  # type: ignore[index]
+    assert result["cutoff_chosen_on"] == "16 blocks that are not scored"
+
+
+def test_samples_files_and_tables_are_read(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    samples, table = tmp_path / "s.jsonl", tmp_path / "table.json"
+    main(
+        [
+            "sample",
+            "-n",
+            "6",
+            "--model",
+            "oracle:cyclic-7",
+            "--sampler",
+            "roar",
+            "--out",
+            str(samples),
+        ]
+    )
+    table.write_text(json.dumps({"times": [0, 0.5, 1], "snr": [[0] * 7, [5] * 7, [20] * 7]}))
+    result = run(capsys, "oracle:cyclic-7", str(samples), "--table", str(table), "--cutoff", "20")
+    assert result["sequences"] == 6
+    assert result["roar"]["nats_per_sequence"] == pytest.approx(math.log(7))  # type: ignore[index]
+    tabulated = result["path_integral"]["tabulated"]  # type: ignore[index]
+    assert abs(tabulated["nats_per_sequence"] - math.log(7)) < 1.0
+
+
+def test_the_table_for_people(capsys: pytest.CaptureFixture[str], corpus: Path) -> None:
+    assert main(["likelihood", "oracle:markov", str(corpus), "--limit", "2"]) == 0
+    out = capsys.readouterr().out
+    assert "random-order" in out and "Audit:" in out
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        (["--budget", "0"], "the budget must be at least 4"),
+        (["--length", "400"], "shorter than a block: it has 320 tokens, a block 400"),
+        (["--cutoff", "0"], "cut-off must be positive"),
+        (["--table", "nowhere.json"], "nowhere.json"),
+    ],
+)
+def test_mistakes_are_one_line(
+    capsys: pytest.CaptureFixture[str], corpus: Path, arguments: list[str], message: str
+) -> None:
+    assert main(["likelihood", "oracle:markov", str(corpus), *arguments]) == 1
+    captured = capsys.readouterr()
+    assert message in captured.err and captured.err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    "content, message",
+    [
+        ("abXYZcde\n", "outside the model's vocabulary: 'XYZ'"),
+        ("abc\nabc\n", "shorter than a block: it has 6 tokens, a block 8"),
+        ("", "shorter than a block: it has 0 tokens"),
+    ],
+)
+def test_bad_corpora_are_explained(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, content: str, message: str
+) -> None:
+    path = tmp_path / "bad.txt"
+    path.write_text(content)
+    assert main(["likelihood", "oracle:markov", str(path)]) == 1
+    assert message in capsys.readouterr().err
+    assert main(["likelihood", "oracle:markov", str(tmp_path / "none.txt")]) == 1
+    assert "no corpus at" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "content, message",
+    [("{", "is not JSON"), ('{"txt": 1}', 'has no "text"'), ('{"text": 1}', 'has no "text"')],
+)
+def test_bad_json_lines_are_explained(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, content: str, message: str
+) -> None:
+    path = tmp_path / "bad.jsonl"
+    path.write_text(content)
+    assert main(["likelihood", "oracle:markov", str(path)]) == 1
+    assert message in capsys.readouterr().err
+
+
+def test_python(corpus: Path) -> None:
+    report = dsl.likelihood("oracle:cyclic-7", ["ABCDEFG", "CDEFGAB"])
+    assert report.bits_per_token("roar").mean == pytest.approx(math.log2(7) / 7)
+    assert report.characters == 14
+
+
+def test_special_tokens_can_be_left_out_of_the_account() -> None:
+    """A block of BOS, six letters and EOS: all bits on six characters, or the letters' bits."""
+    plain = load("oracle:markov")
+    assert plain.tokenizer is not None
+    plain.tokenizer.add_special_tokens(["a", "f"])  # the chain's first and last letter
+    model = Model("special", plain.denoiser, plain.tokenizer, 8, exact_length=True)
+    assert model.specials == {0, 5}
+    tokens = torch.tensor([[0, 1, 2, 3, 4, 1, 2, 5]])
+    report = score(model, tokens, budget=32, cutoff=20.0)
+    assert report.characters == 6
+    bits = report.bits_per_token("roar").mean * 8
+    assert report.bits_per_character("roar").mean == pytest.approx(bits / 6)
+    letters = float(report.estimates["roar"].tokens[0, 1:-1].sum()) / math.log(2)
+    without = report.bits_per_character("roar", specials=False).mean
+    assert without == pytest.approx(letters / 6)
+
+
+def test_processes_share_a_corpus(capsys: pytest.CaptureFixture[str], corpus: Path) -> None:
+    job = ["oracle:markov", str(corpus), "--limit", "7", "--budget", "16"]
+    alone = run(capsys, *job)
+    launch = ["-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", "29766"]
+    done = subprocess.run(
+        [sys.executable, *launch, "-m", "dsl", "likelihood", *job, "--json"],
+        capture_output=True,
+        text=True,
+        timeout=200,
+    )
+    assert done.returncode == 0, done.stderr
+    shared = json.loads(done.stdout)
+    assert shared["roar"]["bits_per_token"] == pytest.approx(alone["roar"]["bits_per_token"])  # type: ignore[index]
+    assert shared["audit"]["spread"] == pytest.approx(alone["audit"]["spread"])  # type: ignore[index]
