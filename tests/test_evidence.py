@@ -47,7 +47,7 @@ def test_conditioning_is_tilting_the_prior(truth: oracle.Oracle, kind: str) -> N
     log_likelihood, hints = condition(kind)
     tilted = LISTED.tilt(log_likelihood)  # reweighs all 81 sequences, one by one
     z = torch.randn(5, 4, 2).double()
-    conditioned = given(truth, hints.expand(5))
+    conditioned = given(truth, hints)
     torch.testing.assert_close(conditioned(z).softmax(-1), tilted(z).softmax(-1), atol=1e-9, rtol=0)
 
 
@@ -144,6 +144,12 @@ class TestBelowTheSimplex:
 def test_impossible_evidence_is_refused(row: list[Observation], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         likelihood([row], CHAIN.codebook)
+
+
+def test_evidence_must_fit_the_batch() -> None:
+    hints = evidence(likelihood([[Unknown()] * 4] * 2, CHAIN.codebook), CHAIN.codebook)
+    with pytest.raises(ValueError, match="evidence about 2 sequences cannot condition 3"):
+        given(CHAIN, hints)(torch.zeros(3, 4, 2).double())
 
 
 def test_ragged_batches_are_refused() -> None:

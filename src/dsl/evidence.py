@@ -186,7 +186,11 @@ def evidence(log_likelihood: Logits, codebook: Codebook, snr_max: float = 100.0)
 
 
 def given(denoiser: Denoiser, evidence: Evidence) -> Denoiser:
-    """Condition a denoiser on evidence: z ↦ f(z + e), plus the residual on its own position."""
+    """Condition a denoiser on evidence: z ↦ f(z + e), plus the residual on its own position.
+
+    Evidence about one sequence conditions every sequence of every batch; evidence about several
+    conditions batches of just as many.
+    """
     return _Given(denoiser, evidence)
 
 
@@ -204,15 +208,22 @@ class _Given:
         return self.denoiser.snr_max
 
     def __call__(self, z: Noisy | Endpoints, /, *, at: Mask | None = None) -> Rows:
-        e, residual = self.evidence.e, self.evidence.residual
+        hints = self.evidence
+        b = len(z.tokens) if isinstance(z, Endpoints) else len(z)
+        if len(hints.e) == 1:
+            hints = hints.expand(b)
+        elif len(hints.e) != b:
+            raise ValueError(f"evidence about {len(hints.e)} sequences cannot condition {b}")
         if isinstance(z, Endpoints):
-            state: Noisy | Endpoints = Endpoints(z.tokens, e if z.e is None else z.e + e)
+            state: Noisy | Endpoints = Endpoints(
+                z.tokens, hints.e if z.e is None else z.e + hints.e
+            )
         else:
-            state = z + e
+            state = z + hints.e
         logits = self.denoiser(state, at=at)
-        if residual is None:
+        if hints.residual is None:
             return logits
-        return logits + (residual if at is None else residual[at])
+        return logits + (hints.residual if at is None else hints.residual[at])
 
 
 def _solve(log_likelihood: Float[Tensor, "n v"], codebook: Codebook) -> Float[Tensor, "n d"]:

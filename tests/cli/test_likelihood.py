@@ -133,6 +133,22 @@ def test_python(corpus: Path) -> None:
     assert report.characters == 14
 
 
+def test_a_span_is_scored_given_the_rest() -> None:
+    """-log P(s_3 s_4 | rest) of the chain, from its tables."""
+    chain = oracle.markov(6, 8)
+    tokens = chain.sample(1, generator=stream(3))
+    text = "".join(LETTERS[t] for t in tokens[0].tolist())
+    report = dsl.likelihood("oracle:markov", [text], span=(3, 5), budget=2000, cutoff=20.0)
+    others = tokens.repeat(36, 1)
+    others[:, 3:5] = torch.cartesian_prod(torch.arange(6), torch.arange(6))
+    wanted = chain.log_prob(others).logsumexp(0) - chain.log_prob(tokens)[0]
+    for name, estimate in report.estimates.items():
+        assert abs(float(estimate.nats - wanted)) < 5 * float(estimate.stderr) + 1e-6, name
+        assert float(estimate.tokens[0, :3].abs().sum()) < 0.02
+    with pytest.raises(ValueError, match="must lie within 0 … 8, got 5 … 9"):
+        dsl.likelihood("oracle:markov", [text], span=(5, 9))
+
+
 def test_special_tokens_can_be_left_out_of_the_account() -> None:
     """A block of BOS, six letters and EOS: all bits on six characters, or the letters' bits."""
     plain = load("oracle:markov")

@@ -109,28 +109,11 @@ def test_conditional_likelihood_is_free(name: str) -> None:
     tokens = tilted.sample(32, generator=stream(1))
     estimator = estimators(8)[name]
     hints = evidence(log_likelihood, CHAIN.codebook)
-    conditioned = Rowwise(CHAIN, hints.e[0], hints.residual)
-    estimate = estimator(conditioned, tokens, generator=stream(2))
+    estimate = estimator(given(CHAIN, hints), tokens, generator=stream(2))
     error = estimate.mean_stderr
     wanted = -tilted.log_prob(tokens)
     assert abs(float((estimate.nats - wanted).mean())) < 4 * error
     assert float(wanted.mean()) < float(-CHAIN.log_prob(tokens).mean())
-
-
-class Rowwise:
-    """A denoiser conditioned on the same evidence for every sequence of every batch."""
-
-    def __init__(self, denoiser: Denoiser, e: Tensor, residual: Tensor | None) -> None:
-        self.denoiser, self.e, self.residual = denoiser, e, residual
-        self.codebook, self.snr_max = denoiser.codebook, denoiser.snr_max
-
-    def __call__(self, z: Tensor | Endpoints, /, *, at: Tensor | None = None) -> Tensor:
-        from dsl.evidence import Evidence
-
-        b = len(z.tokens) if isinstance(z, Endpoints) else len(z)
-        residual = None if self.residual is None else self.residual.expand(b, -1, -1)
-        hints = Evidence(self.e.expand(b, -1, -1), residual)
-        return given(self.denoiser, hints)(z, at=at)
 
 
 class Tempered:

@@ -114,9 +114,8 @@ def test_it_counts_its_denoiser_calls(denoiser: Denoiser, name: str) -> None:
     assert torch.equal(end.nfe, counted.sequences)
 
 
+@pytest.mark.parametrize("name", [name for name in NAMES if "shared" not in name])
 def test_a_sequence_is_the_same_in_any_batch(name: str) -> None:
-    if "shared" in name:
-        pytest.skip("one order for the batch is what this option asks for")
     denoiser = oracle.markov(6, L)
     whole = last(sampler(name), denoiser, State.blank(B, L), generator=Streams.derive(5, range(B)))
     for i in range(B):
