@@ -148,7 +148,9 @@ def score(
     if cutoff is None:
         held_out = (tokens if validation is None else validation)[:16].to(device)
         cutoff = choose_cutoff(
-            model.denoiser, held_out, generator=Streams.derive(seed, range(len(held_out)))
+            model.denoiser,
+            held_out,
+            generator=Streams.derive(seed, range(len(held_out)), device=device),
         )
     built = estimators(budget, cutoff, table=table)
     d = model.denoiser.codebook.shape[1]
@@ -171,14 +173,46 @@ def likelihood(
     texts: Sequence[str],
     *,
     length: int | None = None,
+    span: tuple[int, int] | None = None,
     budget: int = 64,
     cutoff: float | None = None,
     seed: int = 0,
 ) -> Report:
     """Score texts, cut into blocks of the model's length, with every estimator.
 
+    With a span (begin, end) of token positions, only what lies inside is scored, given the rest.
+
     >>> dsl.likelihood("oracle:cyclic-7", ["ABCDEFG"]).bits_per_token("roar")
     """
     model = model if isinstance(model, Model) else load(model, length=length)
     tokens = cut(texts, model.encode, length or model.length)
-    return score(model, tokens, budget=budget, cutoff=cutoff, seed=seed)
+    if span is None:
+        return score(model, tokens, budget=budget, cutoff=cutoff, seed=seed)
+    begin, end = span
+    if not 0 <= begin < end <= tokens.shape[1]:
+        raise ValueError(f"a span must lie within 0 … {tokens.shape[1]}, got {begin} … {end}")
+    if cutoff is None:
+        few = tokens[:16].to(model.denoiser.codebook.device)
+        streams = Streams.derive(seed, range(len(few)), device=few.device)
+        cutoff = choose_cutoff(model.denoiser, few, generator=streams)
+    parts: dict[str, list[Estimate]] = {}
+    for index, row in enumerate(tokens):
+        rest = _given_rest(model, row, begin, end)
+        one = score(
+            rest, row.unsqueeze(0), indices=[index], budget=budget, cutoff=cutoff, seed=seed
+        )
+        for name, estimate in one.estimates.items():
+            parts.setdefault(name, []).append(estimate)
+    joined = {name: Estimate.join(of) for name, of in parts.items()}
+    return Report(model, tokens, joined, cutoff)
+
+
+def _given_rest(model: Model, row: Int[Tensor, "l"], begin: int, end: int) -> Model:
+    """Condition a model on all tokens outside a span."""
+    hints: list[Observation] = [
+        Unknown() if begin <= position < end else Known(token)
+        for position, token in enumerate(row.tolist())
+    ]
+    codebook = model.denoiser.codebook.detach()
+    known = evidence(likelihood_of([hints], codebook), codebook, model.denoiser.snr_max)
+    return replace(model, denoiser=given(model.denoiser, known))
