@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,8 @@ from jaxtyping import Int
 from torch import Tensor
 
 from dsl.data.blocks import cut
+from dsl.evidence import Known, Observation, Unknown, evidence, given
+from dsl.evidence import likelihood as likelihood_of
 from dsl.likelihoods.audit import Audit, audit
 from dsl.likelihoods.estimate import Estimate, Likelihood, Mean
 from dsl.likelihoods.path_integral import PathIntegral, choose_cutoff
