@@ -10,6 +10,8 @@ from importlib import import_module
 from dsl import __version__
 
 VERBS = {
+    "data": "Fetch, verify and describe a corpus.",
+    "train": "Train a model by a recipe, or go on with a run that was stopped.",
     "sample": "Draw sequences along any path through SNR space.",
     "infill": "Fill the gaps of a text.",
     "likelihood": "Score a corpus with every likelihood estimator, and audit them.",

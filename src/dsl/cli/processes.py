@@ -47,6 +47,11 @@ class Process:
         return joined
 
 
+def rank() -> int:
+    """Return this process's rank without joining the others."""
+    return int(os.environ.get("RANK", "0"))
+
+
 def this_process() -> Process:
     """Find this process's place; alone, if nobody launched it with others."""
     if int(os.environ.get("WORLD_SIZE", "1")) == 1:

@@ -1,0 +1,247 @@
+"""`dsl train`: run a recipe, or go on with a run that was stopped."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import math
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import tyro
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+    from torch import nn
+
+    from dsl.training.recipe import Recipe
+    from dsl.training.trainer import Validator
+    from dsl.types import Tokens
+
+
+@dataclass(frozen=True)
+class TrainOptions:
+    """Train a model by a recipe. The same command goes on where a stopped run was.
+
+    Any field of the recipe can be changed: --set trainer.steps=100 --set optimizer.lr=1e-3. Under
+    torchrun or accelerate launch the batch is shared by the processes.
+    """
+
+    recipe: tyro.conf.Positional[Path]
+    """A YAML file."""
+    out: Path
+    """The run's directory: recipe, log, checkpoints, and at the end the model."""
+    set: Annotated[tuple[str, ...], tyro.conf.arg(metavar="KEY=VALUE")] = ()
+    """Changes of the recipe."""
+    smoke: bool = False
+    """Make the run as short as a test."""
+    init: Path | None = None
+    """Begin with the weights of this checkpoint instead of random ones."""
+    cache: Path | None = None
+    """Where corpora are kept."""
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Read the recipe, build the run, train."""
+    options = tyro.cli(TrainOptions, args=list(arguments), prog="dsl train")
+    from dsl.training import recipe as recipes
+
+    recipe = recipes.read(options.recipe, options.set, smoke=options.smoke)
+    options.out.mkdir(parents=True, exist_ok=True)
+    with locked(options.out):
+        agree(options.out / "recipe.yaml", recipe)
+        run(recipe, options, arguments)
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Hold the run's directory, refusing a second process; ranks of one run share the lock."""
+    from dsl.cli.processes import rank
+
+    if rank() > 0:
+        yield
+        return
+    with (folder / "lock").open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise ValueError(f"another process is training in {folder}") from None
+        yield
+
+
+def agree(path: Path, recipe: Recipe) -> None:
+    """Write the resolved recipe, or refuse to go on with another one; more steps are fine."""
+    from dsl.training import recipe as recipes
+
+    if path.exists():
+        before = recipes.read(path)
+        same = replace(before, trainer=replace(before.trainer, steps=recipe.trainer.steps))
+        if same != recipe:
+            raise ValueError(
+                f"{path.parent} holds a run of another recipe; choose another --out, "
+                f"or compare with {path}"
+            )
+    path.write_text(recipes.write(recipe), encoding="utf-8")
+
+
+def run(recipe: Recipe, options: TrainOptions, arguments: Sequence[str]) -> None:
+    """Build data, model, objective and validator; train; write the model."""
+    import torch
+    from rich.console import Console
+
+    from dsl.cli.data import default_cache
+    from dsl.cli.processes import rank
+    from dsl.data.corpora import prepare
+    from dsl.data.windows import Windows, tokenise
+    from dsl.models.config import ModelConfig
+    from dsl.models.model import DSLModel
+    from dsl.training.objective import MixedSNRObjective
+    from dsl.training.trainer import Trainer
+
+    console = Console(stderr=True)
+    corpus = prepare(recipe.data.corpus, options.cache or default_cache())
+    tokenizer = _tokenizer(recipe, corpus.alphabet)
+    train = Windows(
+        tokenise(corpus, "train", tokenizer),
+        recipe.data.length,
+        recipe.data.windows,
+        recipe.trainer.seed,
+    )
+    held_out = Windows(tokenise(corpus, "validation", tokenizer), recipe.data.length)
+    torch.manual_seed(recipe.trainer.seed)
+    shape = {"model_length": recipe.data.length, **recipe.model}
+    config = ModelConfig.from_dict({"vocab_size": tokenizer.get_vocab_size(), **shape})
+    model = DSLModel(config)
+    if options.init is not None:
+        _initialise(model, options.init)
+
+    def write_model(module: nn.Module, path: Path) -> None:
+        assert isinstance(module, DSLModel)
+        module.save_pretrained(path)
+        tokenizer.save(str(path / "tokenizer.json"))
+
+    log = Log(options.out / "log.jsonl", console, recipe.trainer.steps, visible=rank() == 0)
+    trainer = Trainer(
+        MixedSNRObjective(model, recipe.objective),
+        train.batch,
+        recipe.trainer,
+        recipe.optimizer,
+        options.out,
+        write_model,
+        validator(held_out.first(recipe.data.validation)),
+        tell=log.say,
+        on_step=log.record,
+    )
+    with log:
+        reached = trainer.run()
+    if rank() > 0:
+        return
+    if reached < recipe.trainer.steps:
+        print(f"stopped at step {reached}; go on with: dsl train {' '.join(arguments)}")
+        return
+    write_model(trainer.ema.module, options.out / "model")
+    print(f"trained to step {reached}: {options.out / 'model'}")
+
+
+def validator(tokens: Tokens) -> Validator:
+    """Measure ROAR and path-integral NLL on a fixed set with fixed noise, in bits per token."""
+    from dsl.likelihoods.estimate import Likelihood
+    from dsl.likelihoods.path_integral import PathIntegral
+    from dsl.likelihoods.roar import Roar
+    from dsl.models.model import DSLModel
+    from dsl.streams import Streams
+
+    def validate(model: nn.Module) -> dict[str, float]:
+        assert isinstance(model, DSLModel)
+        was_training = model.training
+        model.eval()
+        bits = {}
+        estimators: dict[str, Likelihood] = {
+            "roar": Roar(2, 4),
+            "shared": PathIntegral("shared", 20.0, 2, 8),
+        }
+        device = model.codebook.device
+        for name, estimator in estimators.items():
+            streams = Streams.derive(0, range(len(tokens)), device=device)
+            estimate = estimator(model, tokens.to(device), generator=streams)
+            values = estimate.nats / tokens.shape[1] / math.log(2)
+            bits[name] = float(values.mean())
+            bits[f"{name}_stderr"] = float(values.std()) / len(values) ** 0.5
+        model.train(was_training)
+        return {"loss": bits["roar"], **bits}
+
+    return validate
+
+
+class Log:
+    """The run's record: a JSON line for every event, and a progress line for people."""
+
+    def __init__(self, path: Path, console: Any, steps: int, *, visible: bool) -> None:
+        from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+        self.path, self.visible, self.console = path, visible, console
+        self.bar = Progress(
+            TextColumn("step {task.completed}/{task.total}"),
+            BarColumn(),
+            TextColumn("{task.description}"),
+            TimeRemainingColumn(),
+            console=console,
+            transient=True,
+            disable=not visible or not console.is_terminal,
+        )
+        self.task = self.bar.add_task("", total=steps)
+        self.validation = ""
+
+    def __enter__(self) -> Log:
+        self.bar.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.bar.stop()
+
+    def say(self, text: str) -> None:
+        """Tell the user something that happened."""
+        if self.visible:
+            self.console.print(text)
+
+    def record(self, event: dict[str, Any]) -> None:
+        """Write an event down and show it."""
+        if not self.visible:
+            return
+        with self.path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(event) + "\n")
+        if "validation" in event:
+            bits = event["validation"]
+            self.validation = f"validation {bits['roar']:.3f} bits"
+            self.say(
+                f"step {event['step']}: validation ROAR {bits['roar']:.4f}, "
+                f"path integral {bits['shared']:.4f} bits per token"
+            )
+        else:
+            rate = f"{event['tokens_per_second']:,.0f} tokens/s"
+            text = f"loss {event['loss']:.4f}  {rate}  {self.validation}"
+            self.bar.update(self.task, completed=event["step"], description=text)
+
+
+def _tokenizer(recipe: Recipe, alphabet: str | None) -> Tokenizer:
+    from dsl.data import tokenizers
+
+    if recipe.data.tokenizer != "characters":
+        return tokenizers.read(Path(recipe.data.tokenizer))
+    if alphabet is None:
+        raise ValueError(
+            f"corpus {recipe.data.corpus!r} has no fixed alphabet; "
+            "set data.tokenizer to a tokenizer.json"
+        )
+    return tokenizers.characters(alphabet)
+
+
+def _initialise(model: nn.Module, source: Path) -> None:
+    from dsl.models import folder
+
+    folder.load_tensors(folder.locate(source), model)
+    print(f"began with the weights of {source}", file=sys.stderr)

@@ -1,0 +1,1 @@
+"""Training: the mixed-SNR objective, and a loop that survives being stopped."""

@@ -1,0 +1,150 @@
+"""Checkpoints of a run: each a directory that appears whole, with a checksum of every file.
+
+The newest that is intact is taken up again; one that was cut short is passed over, aloud.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+MANIFEST = "manifest.json"
+TRAINING = "training.safetensors"
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A point to go on from."""
+
+    step: int
+    path: Path
+    about: dict[str, Any]
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Read the state of model, average and optimizer."""
+        return load_file(self.path / TRAINING)
+
+
+@dataclass(frozen=True)
+class Checkpoints:
+    """The checkpoints of a run directory."""
+
+    folder: Path
+    keep: int = 2
+    """How many of the newest are kept; the best is kept besides."""
+
+    def save(
+        self,
+        step: int,
+        tensors: Mapping[str, Tensor],
+        about: dict[str, Any],
+        write_model: Callable[[Path], None],
+    ) -> Checkpoint:
+        """Write a checkpoint beside the others, then drop the oldest."""
+        final = self.folder / f"step-{step:08d}"
+        part = self.folder / f".part-{step:08d}"
+        shutil.rmtree(part, ignore_errors=True)
+        part.mkdir(parents=True)
+        try:
+            save_file(
+                {name: t.detach().contiguous() for name, t in tensors.items()}, part / TRAINING
+            )
+            write_model(part)
+            sums = {path.name: _digest(path) for path in sorted(part.iterdir())}
+            record = {"step": step, "about": about, "sha256": sums}
+            (part / MANIFEST).write_text(json.dumps(record, indent=2), encoding="utf-8")
+            _sync(part)
+            shutil.rmtree(final, ignore_errors=True)
+            os.replace(part, final)
+        except OSError as error:
+            shutil.rmtree(part, ignore_errors=True)
+            raise OSError(
+                f"the checkpoint of step {step} could not be written ({error}); "
+                "the ones before it are intact"
+            ) from error
+        self._prune()
+        return Checkpoint(step, final, about)
+
+    def newest(self, tell: Callable[[str], None]) -> Checkpoint | None:
+        """Return the newest intact checkpoint, saying which damaged ones were passed over."""
+        for path in sorted(self.folder.glob("step-*"), reverse=True):
+            fault = self.fault(path)
+            if fault is None:
+                record = json.loads((path / MANIFEST).read_text(encoding="utf-8"))
+                return Checkpoint(record["step"], path, record["about"])
+            tell(f"{path.name} is damaged ({fault}); falling back to the one before it")
+        return None
+
+    @staticmethod
+    def fault(path: Path) -> str | None:
+        """Say what is wrong with a checkpoint, or None."""
+        try:
+            record = json.loads((path / MANIFEST).read_text(encoding="utf-8"))
+            for name, digest in record["sha256"].items():
+                if _digest(path / name) != digest:
+                    return f"{name} has changed"
+        except (OSError, KeyError, json.JSONDecodeError) as error:
+            return str(error)
+        return None
+
+    def _prune(self) -> None:
+        paths = sorted(self.folder.glob("step-*"))
+        best = self.best()
+        for path in paths[: -self.keep]:
+            if path != best:
+                shutil.rmtree(path)
+
+    def best(self) -> Path | None:
+        """Return the checkpoint with the lowest validation loss, if any has one."""
+        scored = []
+        for path in self.folder.glob("step-*"):
+            if (path / MANIFEST).is_file():
+                record = json.loads((path / MANIFEST).read_text(encoding="utf-8"))
+                loss = record["about"].get("validation", {}).get("loss")
+                if loss is not None:
+                    scored.append((loss, path))
+        return min(scored)[1] if scored else None
+
+
+def flatten_optimizer(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
+    """Write the optimizer's moments as named tensors."""
+    state = optimizer.state_dict()["state"]
+    return {
+        f"optimizer.{index}.{key}": value if isinstance(value, Tensor) else torch.tensor(value)
+        for index, entry in state.items()
+        for key, value in entry.items()
+    }
+
+
+def restore_optimizer(optimizer: torch.optim.Optimizer, tensors: Mapping[str, Tensor]) -> None:
+    """Read back what `flatten_optimizer` wrote."""
+    state: dict[int, dict[str, Tensor]] = {}
+    for name, tensor in tensors.items():
+        if name.startswith("optimizer."):
+            _, index, key = name.split(".", 2)
+            state.setdefault(int(index), {})[key] = tensor
+    whole = optimizer.state_dict()
+    whole["state"] = state
+    optimizer.load_state_dict(whole)
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _sync(folder: Path) -> None:
+    """See the bytes on disk before the directory gets its name."""
+    for path in folder.iterdir():
+        with path.open("rb") as file:
+            os.fsync(file.fileno())

@@ -1,0 +1,118 @@
+"""Recipes: everything a run depends on, as YAML over frozen dataclasses."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any, Literal
+
+import cattrs
+import yaml
+
+from dsl.training.objective import ObjectiveConfig
+from dsl.training.optimizer import OptimizerConfig
+from dsl.training.trainer import TrainerConfig
+
+
+@dataclass(frozen=True)
+class DataConfig:
+    """What is read."""
+
+    corpus: str
+    """A name that `dsl data` knows, or a file."""
+    length: int
+    """Tokens in a sequence."""
+    windows: Literal["overlapping", "wrap"] = "overlapping"
+    tokenizer: str = "characters"
+    """characters (of the corpus's alphabet), or the path of a tokenizer.json."""
+    validation: int = 64
+    """Blocks of the fixed validation set."""
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """A run."""
+
+    data: DataConfig
+    model: dict[str, Any]
+    """Fields of ModelConfig; the vocabulary and the length come from the data."""
+    objective: ObjectiveConfig = field(default_factory=ObjectiveConfig)
+    optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
+    trainer: TrainerConfig = field(default_factory=TrainerConfig)
+    smoke: dict[str, Any] = field(default_factory=dict)
+    """Changes that make the run as short as a test."""
+
+
+def read(path: Path, changes: Sequence[str] = (), *, smoke: bool = False) -> Recipe:
+    """Read a recipe and apply changes such as `trainer.steps=100`."""
+    try:
+        data = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except yaml.YAMLError as error:
+        raise ValueError(f"{path} is not valid YAML: {' '.join(str(error).split())}") from error
+    if not isinstance(data, dict):
+        raise ValueError(f"{path} must hold a mapping with data, model, …")
+    if smoke:
+        _merge(data, data.get("smoke") or {})
+    for change in changes:
+        key, equals, value = change.partition("=")
+        if not equals:
+            raise ValueError(f"a change is written key=value, got {change!r}")
+        _assign(data, key.strip().split("."), yaml.safe_load(value))
+    return from_data(data, str(path))
+
+
+def from_data(data: Mapping[str, Any], name: str) -> Recipe:
+    """Build a recipe from plain data, refusing keys it does not have."""
+    try:
+        recipe: Recipe = _converter().structure(data, Recipe)
+    except cattrs.BaseValidationError as error:
+        raise ValueError(f"{name}: {'; '.join(cattrs.transform_error(error))}") from error
+    return recipe
+
+
+def write(recipe: Recipe) -> str:
+    """Return the resolved recipe as YAML."""
+    text: str = yaml.safe_dump(asdict(recipe), sort_keys=False)
+    return text
+
+
+def _merge(data: dict[str, Any], changes: Mapping[str, Any]) -> None:
+    for key, value in changes.items():
+        if isinstance(value, Mapping) and isinstance(data.get(key), dict):
+            _merge(data[key], value)
+        else:
+            data[key] = value
+
+
+def _assign(data: dict[str, Any], keys: list[str], value: Any) -> None:
+    *path, last = keys
+    for key in path:
+        data = data.setdefault(key, {})
+        if not isinstance(data, dict):
+            raise ValueError(f"{'.'.join(keys)} is not a field of the recipe")
+    data[last] = value
+
+
+@cache
+def _converter() -> cattrs.Converter:
+    converter = cattrs.Converter(forbid_extra_keys=True)
+    converter.register_structure_hook(float, _number)
+    converter.register_structure_hook(int, _integer)
+    return converter
+
+
+def _number(value: Any, _: type) -> float:
+    # YAML reads 3e-4 as text: it wants 3.0e-4. People do not.
+    if isinstance(value, str):
+        return float(value)
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise ValueError(f"expected a number, got {value!r}")
+    return float(value)
+
+
+def _integer(value: Any, _: type) -> int:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise ValueError(f"expected a whole number, got {value!r}")
+    return value
