@@ -21,7 +21,7 @@ check: lint types layers
 	$(BIN)/pytest -n 2 -m "not slow"
 
 test-slow: $(READY)
-	$(BIN)/pytest -m slow
+	$(BIN)/pytest -n 2 -m slow
 
 lint: $(READY)
 	$(BIN)/ruff check .

@@ -93,6 +93,11 @@ def test_streams_differ_by_seed_and_index() -> None:
     assert len(numbers) == 16
 
 
+def test_paths_of_different_depth_are_different_streams() -> None:
+    paths = [(0,), (0, 0), (0, 0, 0), (3, 5), (3, 5, 0), (2**32,), (0, 1), (0, 2**32)]
+    assert len({stream(*path).initial_seed() for path in paths}) == len(paths)
+
+
 def test_streams_must_match_the_batch() -> None:
     with pytest.raises(ValueError, match="3 streams cannot serve a batch of 2"):
         observe(clean(), torch.ones(2, 3).double(), generator=Streams.derive(0, range(3)))

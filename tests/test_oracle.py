@@ -77,6 +77,14 @@ def test_contradicting_states_stay_finite() -> None:
     torch.testing.assert_close(p.sum(-1), torch.ones(1, 7).double())
 
 
+def test_tokens_of_a_crowded_circle_are_told_apart() -> None:
+    toy = oracle.cyclic(26)
+    tokens = toy.sequences[3:4].clone()
+    tokens[0, 1:] = -1
+    assert (toy(Endpoints(tokens)).argmax(-1) == toy.sequences[3]).all()
+    assert float(toy(Endpoints(tokens)).softmax(-1).amax(-1).min()) > 1 - 1e-12
+
+
 def test_samples_do_not_depend_on_the_batch(truth: oracle.Oracle) -> None:
     whole = truth.sample(4, generator=Streams.derive(0, range(4)))
     alone = truth.sample(1, generator=Streams.derive(0, [3]))

@@ -67,6 +67,10 @@ def test_names_that_cannot_be_read_are_explained(name: str, message: str) -> Non
         ({"kind": "Ancestral", "num_steps": 4, "stesp": 3}, "stesp"),
         ({"kind": "Ancestral"}, "num_steps"),
         ({"kind": "Localize", "num_steps": 4, "noise": "loud"}, "noise"),
+        ({"kind": "Edm", "num_steps": 4, "heun": "false"}, "expected bool, got 'false'"),
+        ({"kind": "Edm", "num_steps": 2.7}, "expected int, got 2.7"),
+        ({"kind": "Edm", "num_steps": 4, "churn_min": "Infinity"}, "expected float"),
+        ({"kind": "Chain", "sampler": []}, "a list of 'samplers' and nothing else"),
     ],
 )
 def test_specifications_that_cannot_be_read_are_explained(data: object, message: str) -> None:

@@ -47,7 +47,8 @@ class Start:
         codebook = model.denoiser.codebook.detach()
         log_likelihood = likelihood(rows, codebook)
         possible = (log_likelihood > -torch.inf).sum(dim=-1)
-        pinned = (possible == 1) & torch.tensor([[_hard(hints) for hints in row] for row in rows])
+        hard = [[_hard(hints) for hints in row] for row in rows]
+        pinned = (possible == 1) & torch.tensor(hard, device=possible.device)
         tokens = torch.where(pinned, log_likelihood.argmax(dim=-1), MASK)
         soft = log_likelihood.masked_fill(pinned.unsqueeze(-1), 0.0)
         if (soft == 0).all():
@@ -165,8 +166,10 @@ def generate(
             raise ValueError(f"length {length} differs from the {len(rows[0])} hints")
         length = len(rows[0])
     model = model if isinstance(model, Model) else load(model, length=length)
+    length = model.length if length is None else length
+    model.require_length(length)
     path = by_name(sampler) if isinstance(sampler, str) else sampler
-    start = Start.known(model, rows) if rows else Start.blank(length or model.length)
+    start = Start.known(model, rows) if rows else Start.blank(length)
     job = Job(model, path, start, seed)
     samples: list[Sample] = []
     for indices in batches(range(n), batch_size):

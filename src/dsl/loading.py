@@ -29,6 +29,8 @@ class Model:
     """The only length of an oracle, the longest of a network."""
     exact_length: bool = False
     """Whether `length` is the only one."""
+    weights: Path | None = None
+    """The directory the weights were read from."""
 
     def require_length(self, length: int) -> None:
         """Refuse a sequence the model cannot take."""
@@ -75,10 +77,13 @@ def load(
 ) -> Model:
     """Load a model by name; `length` sizes an oracle that can have any."""
     text = str(name)
+    if length is not None and length < 1:
+        raise ValueError(f"a sequence needs at least one token, got length {length}")
+    _require_device(device, oracle=text.startswith("oracle:"))
     if text.startswith("oracle:"):
         return _oracle(text, length)
     path = folder.locate(name)
-    network = DSLModel.from_pretrained(path).to(device)
+    network = DSLModel.from_pretrained(path).to(device).requires_grad_(False)
     table = path / tokenizers.TOKENIZER
     tokenizer = tokenizers.read(table) if table.is_file() else None
     if tokenizer is not None and tokenizer.get_vocab_size() != network.config.vocab_size:
@@ -86,7 +91,18 @@ def load(
             f"{table} has {tokenizer.get_vocab_size()} tokens, "
             f"the model beside it {network.config.vocab_size}"
         )
-    return Model(text, network, tokenizer, network.config.model_length)
+    return Model(text, network, tokenizer, network.config.model_length, weights=path)
+
+
+def _require_device(device: str | torch.device, *, oracle: bool) -> None:
+    try:
+        torch.zeros(1, device=device)
+    except (RuntimeError, AssertionError) as error:
+        raise ValueError(
+            f"device {str(device)!r} cannot be used: {str(error).splitlines()[0]}"
+        ) from error
+    if oracle and torch.device(device).type != "cpu":
+        raise ValueError(f"oracles run on the cpu, not on {str(device)!r}")
 
 
 def _oracle(name: str, length: int | None) -> Model:
@@ -104,7 +120,7 @@ def _oracle(name: str, length: int | None) -> Model:
         if not 2 <= size <= 26:
             raise ValueError(f"oracle:markov-V needs V in 2 … 26, got {size}")
         letters = "".join(chr(ord("a") + i) for i in range(size))
-        truth = oracle.markov(size, length or 8)
+        truth = oracle.markov(size, 8 if length is None else length)
     else:
         raise ValueError(f"unknown oracle {name!r}; expected {ORACLES}")
     tokenizer = tokenizers.characters(letters)

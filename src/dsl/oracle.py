@@ -170,10 +170,15 @@ class Markov:
 
 
 def cyclic(size: int = 7, *, dtype: torch.dtype = torch.float64) -> Enumerated:
-    """Build the paper's cyclic toy (D.1): all rotations of 0 … K-1, on the unit circle."""
+    """Build the paper's cyclic toy (D.1): all rotations of 0 … K-1, on the unit circle.
+
+    Neighbours on a crowded circle need more than γ_max = 100 to be told apart: 40 nats at least.
+    """
     base = torch.arange(size)
     sequences = torch.stack([base.roll(i) for i in range(size)])
-    return Enumerated(sequences, torch.zeros(size, dtype=dtype), sphere.circle(size, dtype=dtype))
+    codebook = sphere.circle(size, dtype=dtype)
+    snr_max = max(100.0, 40.0 / float(1 - codebook[0] @ codebook[1]))
+    return Enumerated(sequences, torch.zeros(size, dtype=dtype), codebook, snr_max)
 
 
 def two_bit(*, dtype: torch.dtype = torch.float64) -> Enumerated:

@@ -6,6 +6,7 @@ Several processes write a part each, and the first of them joins the parts at th
 
 from __future__ import annotations
 
+import glob
 import json
 import os
 from collections.abc import Iterable, Sequence
@@ -34,25 +35,29 @@ class Sample:
 
 def read(path: Path) -> tuple[dict[str, Any], list[Sample]]:
     """Read a samples file: how it was made, and what is in it."""
-    about: dict[str, Any] | None = None
-    samples = []
-    with path.open(encoding="utf-8") as file:
-        for number, line in enumerate(file, 1):
-            try:
-                record = json.loads(line)
-            except json.JSONDecodeError as error:
-                if not line.endswith("\n"):
-                    break  # the torn last line of a run that was killed
-                raise ValueError(f"{path}, line {number}, is not JSON: {error}") from error
-            try:
-                if about is None:
-                    about = dict(record["about"])
-                else:
-                    samples.append(Sample(**record))
-            except (TypeError, KeyError) as error:
-                raise ValueError(f"{path}, line {number}, is not a sample: {line[:80]}") from error
+    about, samples = _scan(path)
     if about is None:
         raise ValueError(f"{path} is not a samples file: its first line must describe the job")
+    return about, samples
+
+
+def _scan(path: Path) -> tuple[dict[str, Any] | None, list[Sample]]:
+    """Read what is whole: a last line without its end was torn off by a crash, and is dropped."""
+    about: dict[str, Any] | None = None
+    samples = []
+    for number, line in enumerate(path.read_bytes().split(b"\n")[:-1], 1):
+        try:
+            record = json.loads(line)
+        except (json.JSONDecodeError, UnicodeDecodeError) as error:
+            raise ValueError(f"{path}, line {number}, is not JSON: {error}") from error
+        try:
+            if about is None:
+                about = dict(record["about"])
+            else:
+                samples.append(Sample(**record))
+        except (TypeError, KeyError, ValueError) as error:
+            shown = line[:80].decode(errors="replace")
+            raise ValueError(f"{path}, line {number}, is not a sample: {shown}") from error
     return about, samples
 
 
@@ -86,7 +91,12 @@ class Store:
                 if rank == 0:
                     part.unlink()
                 continue
-            found, samples = read(part)
+            found, samples = _scan(part)
+            if found is None and part != path:
+                continue  # a part that was killed before its first line
+            if found is None:
+                read(part)
+            assert found is not None
             differs = [key for key in IDENTITY if found.get(key) != about.get(key)]
             if differs:
                 raise ValueError(
@@ -105,7 +115,7 @@ class Store:
     def parts(self) -> list[Path]:
         """List the files of this job that exist."""
         assert self.path is not None
-        shards = self.path.parent.glob(f"{self.path.name}.*-of-*")
+        shards = self.path.parent.glob(f"{glob.escape(self.path.name)}.*-of-*")
         return [path for path in (self.path, *sorted(shards)) if path.exists()]
 
     def __enter__(self) -> Store:
@@ -114,6 +124,7 @@ class Store:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             self._file = self._shard.open("w", encoding="utf-8")
             self._write({"about": self.about})
+            self._file.flush()
         return self
 
     def __exit__(
@@ -124,8 +135,8 @@ class Store:
     ) -> None:
         if self._file is not None:
             self._file.close()
-        if kind is not None:
-            self.merge()
+        if kind is not None and self.ranks == 1:
+            self.merge()  # with other ranks still writing, their parts wait for the next run
 
     def add(self, samples: Iterable[Sample]) -> None:
         """Keep samples, and see them on disk before going on."""
@@ -141,7 +152,7 @@ class Store:
             return
         for part in self.parts():
             if part != self.path:
-                self.samples |= {sample.index: sample for sample in read(part)[1]}
+                self.samples |= {sample.index: sample for sample in _scan(part)[1]}
         whole = self.path.with_name(f"{self.path.name}.part")
         with whole.open("w", encoding="utf-8") as file:
             lines: Sequence[dict[str, Any]] = [

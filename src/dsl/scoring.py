@@ -29,7 +29,7 @@ LEAST_BUDGET = 4
 
 
 def estimators(
-    budget: int, cutoff: float, *, table: Tabulated | None = None
+    budget: int, cutoff: float, *, table: Tabulated | None = None, batch_size: int = 256
 ) -> dict[str, Likelihood]:
     """Build all estimators within a budget of denoiser calls for each sequence."""
     if budget < LEAST_BUDGET:
@@ -37,13 +37,21 @@ def estimators(
             f"the budget must be at least {LEAST_BUDGET} denoiser calls a sequence "
             f"(two replicates of a draw and a read-out), got {budget}"
         )
-    replicates = min(8, budget // 2)
+    replicates = min(16, budget // 2)
     draws = budget // replicates
-    built: dict[str, Likelihood] = {"roar": Roar(replicates, draws)}
+    built: dict[str, Likelihood] = {"roar": Roar(replicates, draws, batch_size)}
     for contour in CONTOURS:
-        built[contour] = PathIntegral(contour, cutoff, replicates, draws - 1)  # type: ignore[arg-type]
+        built[contour] = PathIntegral(
+            contour,  # type: ignore[arg-type]
+            cutoff,
+            replicates,
+            draws - 1,
+            batch_size=batch_size,
+        )
     if table is not None:
-        built["tabulated"] = PathIntegral(table, cutoff, replicates, draws - 1)
+        built["tabulated"] = PathIntegral(
+            table, cutoff, replicates, draws - 1, batch_size=batch_size
+        )
     return built
 
 
@@ -55,6 +63,13 @@ class Report:
     tokens: Tokens
     estimates: Mapping[str, Estimate]
     cutoff: float
+    span: tuple[int, int] | None = None
+    """The token positions that were scored, given the others; None is all."""
+
+    @property
+    def scored(self) -> int:
+        """The number of tokens that were scored in each block."""
+        return self.tokens.shape[1] if self.span is None else self.span[1] - self.span[0]
 
     @property
     def audit(self) -> Audit:
@@ -64,7 +79,7 @@ class Report:
     def bits_per_token(self, name: str) -> Mean:
         """Average over the corpus."""
         estimate = self.estimates[name]
-        scale = self.tokens.shape[1] * math.log(2)
+        scale = self.scored * math.log(2)
         return Mean.of(estimate.nats / scale, estimate.stderr / scale)
 
     def bits_per_character(self, name: str, *, specials: bool = True) -> Mean:
@@ -78,8 +93,9 @@ class Report:
 
     @property
     def characters(self) -> int:
-        """The characters of the corpus, special tokens left out."""
-        rows = self.tokens.tolist()
+        """The characters that were scored, special tokens left out."""
+        begin, end = self.span or (0, self.tokens.shape[1])
+        rows = self.tokens[:, begin:end].tolist()
         ordinary = [[t for t in row if t not in self.model.specials] for row in rows]
         return sum(len(self.model.decode(row)) for row in ordinary)
 
@@ -112,7 +128,7 @@ class Report:
             "bits_per_token": bits.mean,
             "stderr": bits.stderr,
             "nats_per_token": bits.mean * math.log(2),
-            "nats_per_sequence": bits.mean * math.log(2) * self.tokens.shape[1],
+            "nats_per_sequence": bits.mean * math.log(2) * self.scored,
         }
         if self.model.tokenizer is not None:
             characters = self.bits_per_character(name)
@@ -154,16 +170,26 @@ def score(
             held_out,
             generator=Streams.derive(seed, range(len(held_out)), device=device),
         )
-    built = estimators(budget, cutoff, table=table)
-    d = model.denoiser.codebook.shape[1]
-    size = max(1, 2**24 // (budget * tokens.shape[1] * d))
+    if table is not None:
+        table = Tabulated(table.times.to(device), table.snr.to(device))
+    v, d = model.denoiser.codebook.shape
+    length = tokens.shape[1]
+    # logits of one denoiser call and states of one group of sequences: some 2^26 numbers each
+    built = estimators(
+        budget, cutoff, table=table, batch_size=min(256, max(1, 2**26 // (length * v)))
+    )
+    size = max(1, 2**24 // (budget * length * d))
+    if len(tokens) == 0:  # a process without a share
+        empty = Estimate(torch.zeros(0, 2, length, dtype=torch.float64))
+        return Report(model, tokens, dict.fromkeys(built, empty), cutoff)
     parts: dict[str, list[Estimate]] = {name: [] for name in built}
     for begin in range(0, len(tokens), size):
         rows = tokens[begin : begin + size].to(device)
         for number, (name, estimator) in enumerate(built.items()):
             chosen = names[begin : begin + size]
             streams = Streams(tuple(stream(seed, number, i, device=device) for i in chosen))
-            parts[name].append(estimator(model.denoiser, rows, generator=streams))
+            estimate = estimator(model.denoiser, rows, generator=streams)
+            parts[name].append(Estimate(estimate.values.cpu()))
             if on_progress:
                 on_progress(len(rows), rows.numel())
     estimates = {name: Estimate.join(of) for name, of in parts.items()}
@@ -187,7 +213,7 @@ def likelihood(
     >>> dsl.likelihood("oracle:cyclic-7", ["ABCDEFG"]).bits_per_token("roar")
     """
     model = model if isinstance(model, Model) else load(model, length=length)
-    tokens = cut(texts, model.encode, length or model.length)
+    tokens = cut(texts, model.encode, model.length if length is None else length)
     if span is None:
         return score(model, tokens, budget=budget, cutoff=cutoff, seed=seed)
     begin, end = span
@@ -206,7 +232,7 @@ def likelihood(
         for name, estimate in one.estimates.items():
             parts.setdefault(name, []).append(estimate)
     joined = {name: Estimate.join(of) for name, of in parts.items()}
-    return Report(model, tokens, joined, cutoff)
+    return Report(model, tokens, joined, cutoff, span)
 
 
 def _given_rest(model: Model, row: Int[Tensor, "l"], begin: int, end: int) -> Model:

@@ -47,7 +47,8 @@ def stream(seed: int, *path: int, device: str | torch.device = "cpu") -> torch.G
     """
     if seed < 0 or any(index < 0 for index in path):
         raise ValueError(f"a seed and its indices must be non-negative, got {(seed, *path)}")
-    (state,) = np.random.SeedSequence((seed, *path)).generate_state(1, np.uint64)
+    # As spawn keys, indices cannot run into the seed or be mistaken for its padding.
+    (state,) = np.random.SeedSequence(seed, spawn_key=path).generate_state(1, np.uint64)
     # manual_seed takes a signed integer on some devices: 63 bits are safe everywhere.
     return torch.Generator(device).manual_seed(int(state) >> 1)
 

@@ -65,11 +65,35 @@ def test_samples_files_and_tables_are_read(
         ]
     )
     table.write_text(json.dumps({"times": [0, 0.5, 1], "snr": [[0] * 7, [5] * 7, [20] * 7]}))
-    result = run(capsys, "oracle:cyclic-7", str(samples), "--table", str(table), "--cutoff", "20")
+    result = run(
+        capsys,
+        "oracle:cyclic-7",
+        str(samples),
+        "--table",
+        str(table),
+        "--cutoff",
+        "20",
+        "--budget",
+        "128",
+    )
     assert result["sequences"] == 6
     assert result["roar"]["nats_per_sequence"] == pytest.approx(math.log(7))  # type: ignore[index]
     tabulated = result["path_integral"]["tabulated"]  # type: ignore[index]
     assert abs(tabulated["nats_per_sequence"] - math.log(7)) < 1.0
+
+
+def test_a_table_of_the_wrong_width_is_explained(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, corpus: Path
+) -> None:
+    table = tmp_path / "table.json"
+    table.write_text(json.dumps({"times": [0, 1], "snr": [[0, 0], [9, 9]]}))
+    assert main(["likelihood", "oracle:markov", str(corpus), "--table", str(table)]) == 1
+    assert "must have 8 numbers for each of the 2" in capsys.readouterr().err
+
+
+def test_more_processes_than_blocks() -> None:
+    empty = score(load("oracle:markov"), torch.zeros(0, 8, dtype=torch.long), cutoff=9.0)
+    assert all(len(estimate.values) == 0 for estimate in empty.estimates.values())
 
 
 def test_the_table_for_people(capsys: pytest.CaptureFixture[str], corpus: Path) -> None:
@@ -85,6 +109,8 @@ def test_the_table_for_people(capsys: pytest.CaptureFixture[str], corpus: Path) 
         (["--length", "400"], "shorter than a block: it has 320 tokens, a block 400"),
         (["--cutoff", "0"], "cut-off must be positive"),
         (["--table", "nowhere.json"], "nowhere.json"),
+        (["--device", "cuda:7"], "device 'cuda:7' cannot be used"),
+        (["--length", "0"], "at least one token, got length 0"),
     ],
 )
 def test_mistakes_are_one_line(
@@ -128,7 +154,7 @@ def test_bad_json_lines_are_explained(
 
 
 def test_python(corpus: Path) -> None:
-    report = dsl.likelihood("oracle:cyclic-7", ["ABCDEFG", "CDEFGAB"])
+    report = dsl.likelihood("oracle:cyclic-7", ["ABCDEFG", "CDEFGAB"], budget=128)
     assert report.bits_per_token("roar").mean == pytest.approx(math.log2(7) / 7)
     assert report.characters == 14
 
@@ -145,6 +171,9 @@ def test_a_span_is_scored_given_the_rest() -> None:
     for name, estimate in report.estimates.items():
         assert abs(float(estimate.nats - wanted)) < 5 * float(estimate.stderr) + 1e-6, name
         assert float(estimate.tokens[0, :3].abs().sum()) < 0.02
+        bits = report.bits_per_token(name).mean
+        assert bits == pytest.approx(float(estimate.nats) / 2 / math.log(2)), "of two tokens"
+    assert report.characters == 2
     with pytest.raises(ValueError, match="must lie within 0 … 8, got 5 … 9"):
         dsl.likelihood("oracle:markov", [text], span=(5, 9))
 

@@ -3,12 +3,13 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from dsl.cli.main import main
-from dsl.samples import read
+from dsl.samples import Sample, Store, read
 
 
 def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
@@ -62,6 +63,40 @@ def test_a_job_is_taken_up_where_it_stopped(
     ours, theirs = ([(s.index, s.text, s.nfe) for s in read(Path(p))[1]] for p in (out, whole))
     assert ours == theirs
     assert sorted(p.name for p in tmp_path.iterdir()) == ["s.jsonl", "whole.jsonl"]
+
+
+def test_a_kill_at_any_byte_loses_nothing_that_was_whole(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """Cut the part of an interrupted process anywhere, even within its first line."""
+    out = tmp_path / "s[1].jsonl"  # a name that a pattern would misread
+    job = ("sample", "--model", "oracle:cyclic-7", "--sampler", "roar", "--out", str(out))
+    run(capsys, *job, "-n", "4")
+    whole = out.read_bytes().replace(b"BCDEFGA", "BCDEFGÄ".encode())
+    lines = whole.split(b"\n")
+    begins = [0, 5, len(lines[0]), len(lines[0]) + 1, len(whole) - 20, len(whole)]
+    for cut in [*begins, whole.find("Ä".encode()) + 1]:
+        out.unlink(missing_ok=True)
+        (tmp_path / "s[1].jsonl.0-of-2").write_bytes(whole[:cut])
+        kept = max(0, whole[:cut].count(b"\n") - 1)
+        report = json.loads(run(capsys, *job, "-n", "4", "--json"))
+        assert report["drawn_now"] == 4 - kept, cut
+        assert [p.name for p in tmp_path.iterdir()] == ["s[1].jsonl"]
+
+
+def test_a_failing_rank_leaves_the_others_parts_alone(tmp_path: Path) -> None:
+    about = {"model": "m", "seed": 0}
+    sample = Sample(1, "a", [0], 1, 0.0)
+    other = Store.open(tmp_path / "s.jsonl", about, rank=1, ranks=2)
+    with other:
+        other.add([sample])
+        with (
+            pytest.raises(RuntimeError),
+            Store.open(tmp_path / "s.jsonl", about, rank=0, ranks=2),
+        ):
+            raise RuntimeError("rank 0 fails")
+        other.add([replace(sample, index=3)])
+    assert Store.open(tmp_path / "s.jsonl", about).done == {1, 3}
 
 
 def test_another_jobs_file_is_not_touched(
@@ -126,6 +161,8 @@ def test_a_full_specification(capsys: pytest.CaptureFixture[str], tmp_path: Path
         (["sample", "--prompt", "Z"], "outside the model's vocabulary: 'Z'"),
         (["infill", "ABC"], "has no gap"),
         (["sample", "--sampler", "nowhere.yaml"], "nowhere.yaml"),
+        (["sample", "--length", "0"], "at least one token, got length 0"),
+        (["sample", "--device", "abacus"], "device 'abacus' cannot be used"),
     ],
 )
 def test_mistakes_are_one_line(

@@ -53,14 +53,14 @@ def test_records_add_up() -> None:
 
 
 def test_the_three_counters() -> None:
-    """A position goes _ a _ b b: one remask, one change of token, three rewrites."""
+    """A position goes _ a _ b b: one remask, one token change, two rewrites after step one."""
     states = [State.start(torch.tensor([[token]])) for token in (-1, 0, -1, 1, 1)]
     counts = Rewrites.of(states[0])
     for before, after in pairwise(states):
         counts = counts.after(before, after)
     assert counts.remasks.tolist() == [1]
     assert counts.token_changes.tolist() == [1]
-    assert counts.rewrites.tolist() == [2]  # the first step is where counting starts
+    assert counts.rewrites.tolist() == [2]
 
 
 def test_sharpness_at_the_ends() -> None:

@@ -13,6 +13,7 @@ from dsl.denoiser import Denoiser, Endpoints
 from dsl.evidence import Confident, Unknown, evidence, given, likelihood
 from dsl.models.config import ModelConfig
 from dsl.models.model import DSLModel
+from dsl.models.rotary import Rotary
 from tests.conftest import perturbed
 
 B, L = 3, 6
@@ -85,6 +86,23 @@ def test_hinted_endpoints_are_converted_where_hinted(model: DSLModel) -> None:
     z = ends.z(codebook, model.snr_max)
     conditioned = given(model, hints)
     torch.testing.assert_close(conditioned(ends), conditioned(z), atol=1e-5, rtol=1e-5)
+
+
+@torch.no_grad()
+def test_nothing_asked_and_nothing_hinted_are_answered(model: DSLModel) -> None:
+    none = torch.zeros(B, L, dtype=torch.bool)
+    assert model(state(model), at=none).shape == (0, 11)
+    assert model(endpoints(model), at=none).shape == (0, 11)
+    ends = endpoints(model)
+    silent = Endpoints(ends.tokens, torch.zeros(B, L, 6))
+    torch.testing.assert_close(model(silent), model(ends))
+
+
+def test_positions_are_told_apart_in_bfloat16() -> None:
+    """Casting the model must not cast the angles of its rotary embedding."""
+    x = torch.randn(1, 2, 1024, 8)
+    exact, cast = Rotary(8)(x), Rotary(8).bfloat16()(x.bfloat16()).float()
+    assert (exact - cast).abs().max() < 0.1
 
 
 def test_the_codebook_cannot_leave_the_sphere(model: DSLModel) -> None:

@@ -1,12 +1,14 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
 import torch
 
 from dsl import oracle
+from dsl.denoiser import Endpoints
 from dsl.path import sequential
 from dsl.presets import sampler
 from dsl.sampling.edm import Edm, karras
@@ -89,19 +91,22 @@ def test_the_hybrid_counts_two_calls_for_a_heun_step() -> None:
 
 
 def test_refinement_masks_less_and_less() -> None:
-    chain = oracle.markov(6, 8)
-    start = State.blank(16, 8)
-    start = last(sampler("mdlm@1"), chain, start, generator=stream(0))
-    shares = []
-    for k in range(6):
-        state = next(
-            iter(Refine(6).steps(chain, State(**{**vars(start), "step": k, "share": None})))
-        )
-        assert state.share is not None
-        decay = (1 + math.cos(math.pi * k / 6)) / 2
-        shares.append(float((state.share * decay).mean()))
-    assert shares == sorted(shares, reverse=True)
-    assert not state.masked.any()
+    """Count what is hidden from the denoiser: ⌈r_k l⌉ tokens, r_k falling by a cosine."""
+    chain, hidden = oracle.markov(6, 8), []
+
+    class Spy:
+        codebook, snr_max = chain.codebook, chain.snr_max
+
+        def __call__(self, z: Endpoints, /, *, at: torch.Tensor | None = None) -> torch.Tensor:
+            hidden.append((z.tokens == -1).sum(dim=1))
+            return chain(z, at=at)
+
+    draft = last(sampler("mdlm@1"), chain, State.blank(16, 8), generator=stream(0))
+    end = last(Refine(6), Spy(), replace(draft, step=0), generator=stream(1))
+    assert end.share is not None and not end.masked.any()
+    for k, count in enumerate(hidden):
+        share = end.share * (1 + math.cos(math.pi * k / 6)) / 2
+        assert torch.equal(count, (share * 8).ceil().long())
 
 
 def test_the_most_uncertain_are_chosen_and_fixed_ones_never() -> None:
@@ -116,7 +121,7 @@ def test_refinement_repairs_a_broken_draft() -> None:
     """One pass of independent draws is mostly off the toy's support; refined, mostly on it."""
     toy = oracle.cyclic(7)
     draft = last(sampler("mdlm@1"), toy, State.blank(500, 7), generator=stream(0))
-    refined = last(Refine(24), toy, State(**{**vars(draft), "step": 0}), generator=stream(1))
+    refined = last(Refine(24), toy, replace(draft, step=0), generator=stream(1))
     before, after = (
         (toy.log_prob(s.tokens) > -torch.inf).double().mean() for s in (draft, refined)
     )

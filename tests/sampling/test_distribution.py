@@ -82,7 +82,13 @@ def pair_tables(truth: oracle.Oracle) -> list[Tensor]:
 
 
 EXACT = ["roar", "roar:shared=true", "causal", "first-hitting", "localize@150", "edm@96"]
-EXACT_START = "edm@96:sigma_max=10,start=mean"
+EXACT_START = pytest.param("edm@96:sigma_max=10,start=mean", marks=pytest.mark.slow)
+CONDITIONAL = [
+    "roar",
+    "causal",
+    pytest.param("localize@150", marks=pytest.mark.slow),
+    pytest.param("edm@96", marks=pytest.mark.slow),
+]
 
 
 @pytest.mark.parametrize("name", [*EXACT, EXACT_START])
@@ -142,7 +148,7 @@ def test_parallel_paths_approach_the_truth_as_one_over_the_steps(name: str) -> N
 class TestConditional:
     """Infilling and soft evidence draw the oracle's exact conditional."""
 
-    @pytest.mark.parametrize("name", ["roar", "causal", "localize@150", "edm@96"])
+    @pytest.mark.parametrize("name", CONDITIONAL)
     def test_infilling(self, name: str) -> None:
         tokens = torch.full((N, 8), MASK)
         tokens[:, 0], tokens[:, 4] = 2, 5
@@ -154,7 +160,7 @@ class TestConditional:
         assert p_pairs(drawn, CHAIN.tilt(field)) > RIGHT
         assert p_pairs(drawn, CHAIN) < WRONG
 
-    @pytest.mark.parametrize("name", ["roar", "causal", "localize@150", "edm@96"])
+    @pytest.mark.parametrize("name", CONDITIONAL)
     def test_soft_evidence(self, name: str) -> None:
         row = [
             Confident(1, 0.7),

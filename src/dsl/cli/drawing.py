@@ -84,9 +84,9 @@ def draw(job: Job, description: dict[str, Any], options: Drawing) -> None:
             trace = Trace(batch.denoiser) if options.trace else None
             state = run(batch, trace.follow if trace else None, lambda s: bar.step(f"step {s}"))
             samples = job.finish(batch, state, time.monotonic() - started)
+            if trace:  # first: what is in the store will not be drawn, and so not traced, again
+                _append(options, process, trace, fresh=not store.done)
             store.add(samples)
-            if trace:
-                _append(options, process, trace, fresh=not store.done - set(indices))
             bar.advance(len(indices) * process.count, state.tokens.numel() * process.count)
             if options.out is None and not options.json:
                 _print(samples)
@@ -137,8 +137,7 @@ def _report(store: Store, options: Drawing, seconds: float, drawn: int) -> None:
 
 
 def _digest(model: Model) -> str | None:
-    path = Path(model.name) / WEIGHTS
-    if not path.is_file():
+    if model.weights is None:
         return None
-    with path.open("rb") as file:
+    with (model.weights / WEIGHTS).open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

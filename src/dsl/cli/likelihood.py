@@ -54,9 +54,9 @@ def main(arguments: Sequence[str]) -> None:
     from dsl.scoring import Report, estimators, score
 
     model = load(options.model, length=options.length, device=options.device)
-    length = options.length or model.length
+    length = model.length if options.length is None else options.length
     model.require_length(length)
-    table = read_table(options.table) if options.table else None
+    table = read_table(options.table, length) if options.table else None
     texts = read_texts(options.corpus, separate_lines=not model.can_say("\n"))
     blocks = cut(texts, model.encode, length)
     scored = blocks[: options.limit]
@@ -96,7 +96,7 @@ def chosen_on(options: LikelihoodOptions, spare: int) -> str:
     return f"{min(16, spare)} blocks that are not scored" if spare else "the scored blocks"
 
 
-def read_table(path: Path) -> Any:
+def read_table(path: Path, length: int) -> Any:
     """Read a tabulated contour."""
     import torch
 
@@ -110,9 +110,9 @@ def read_table(path: Path) -> Any:
         raise ValueError(
             f'{path} must hold JSON with "times" and "snr", a row of numbers for each time: {error}'
         ) from error
-    if times.ndim != 1 or snr.ndim != 2 or len(times) != len(snr):
+    if times.ndim != 1 or tuple(snr.shape) != (len(times), length):
         raise ValueError(
-            f'{path}: "snr" must have a row for each of the {times.numel()} "times", '
+            f'{path}: "snr" must have {length} numbers for each of the {times.numel()} "times", '
             f"got shape {tuple(snr.shape)}"
         )
     return Tabulated(times, snr)

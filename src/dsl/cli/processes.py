@@ -39,10 +39,12 @@ class Process:
         own = {name: estimate.values.cpu() for name, estimate in estimates.items()}
         shares = gather_object([(list(mine), own)])
         joined = {}
-        for name, values in own.items():
-            whole = torch.empty(total, *values.shape[1:], dtype=values.dtype)
+        for name in own:
+            like = next(share[name] for indices, share in shares if indices)
+            whole = torch.empty(total, *like.shape[1:], dtype=like.dtype)
             for indices, share in shares:
-                whole[indices] = share[name]
+                if indices:
+                    whole[indices] = share[name]
             joined[name] = Estimate(whole)
         return joined
 

@@ -63,7 +63,7 @@ def main(arguments: Sequence[str]) -> None:
 
     sampler = read_sampler(options.sampler)
     model = load(options.model, length=options.length, device=options.device)
-    length = options.length or model.length
+    length = model.length if options.length is None else options.length
     model.require_length(length)
     before = model.encode(options.prompt) if options.prompt else []
     after = model.encode(options.suffix) if options.suffix else []

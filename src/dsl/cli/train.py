@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import tyro
 
@@ -35,8 +35,8 @@ class TrainOptions:
     """A YAML file."""
     out: Path
     """The run's directory: recipe, log, checkpoints, and at the end the model."""
-    set: Annotated[tuple[str, ...], tyro.conf.arg(metavar="KEY=VALUE")] = ()
-    """Changes of the recipe."""
+    set: tyro.conf.UseAppendAction[tuple[str, ...]] = ()
+    """A change of the recipe, key=value; may be given several times."""
     smoke: bool = False
     """Make the run as short as a test."""
     init: Path | None = None

@@ -25,9 +25,10 @@ def read_texts(path: Path, *, separate_lines: bool) -> list[str]:
     except UnicodeDecodeError as error:
         raise ValueError(f"{path} is not UTF-8 text: {error}") from error
     if path.suffix != ".jsonl":
-        return content.splitlines() if separate_lines else [content]
+        return content.split("\n") if separate_lines else [content]
     texts = []
-    for number, line in enumerate(content.splitlines(), 1):
+    # not splitlines(), which would also cut inside texts, at characters JSON leaves as they are
+    for number, line in enumerate(content.removesuffix("\n").split("\n"), 1):
         try:
             record = json.loads(line)
         except json.JSONDecodeError as error:

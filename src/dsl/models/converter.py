@@ -104,7 +104,7 @@ class Converter(nn.Module):
             # Without this, autograd would keep the softmax of every chunk for the way back.
             run = _recomputed(self._convert)
         mixed = torch.cat([run(part, codebook) for part in rows.split(chunk)])
-        return mixed.reshape(*z.shape[:2], -1)
+        return mixed.reshape(*z.shape[:2], mixed.shape[-1])
 
     def _convert(self, z: Float[Tensor, "n d"], codebook: Codebook) -> Float[Tensor, "n h"]:
         converted: Tensor = self.values(self.weights(z, codebook), codebook)

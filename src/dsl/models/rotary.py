@@ -14,14 +14,20 @@ class Rotary(nn.Module):
 
     def __init__(self, dim: int, base: float = 10_000.0) -> None:
         super().__init__()
-        exponent = torch.arange(0, dim, 2).float() / dim
-        self.register_buffer("inv_freq", base**-exponent)
+        self.dim, self.base = dim, base
+        self.register_buffer("inv_freq", self.frequencies())  # a tensor of MDLM's checkpoints
+
+    def frequencies(self, device: torch.device | None = None) -> Float[Tensor, "half"]:
+        """Return the angle by which each pair turns from one position to the next."""
+        exponent = torch.arange(0, self.dim, 2, dtype=torch.float32, device=device) / self.dim
+        return self.base**-exponent
 
     def forward(self, x: Float[Tensor, "b heads l dim"]) -> Float[Tensor, "b heads l dim"]:
         """Rotate each pair (x_i, x_{i + dim/2}) by position times its frequency."""
         position = torch.arange(x.shape[2], device=x.device, dtype=torch.float32)
-        # float32 whatever the model's precision: bfloat16 cannot tell position 1000 from 1001
-        angle = torch.outer(position, self.inv_freq.float())
+        # float32 whatever the model's precision, and not from the buffer, which is cast with the
+        # model: bfloat16 cannot tell position 1000 from 1001
+        angle = torch.outer(position, self.frequencies(x.device))
         cos, sin = angle.cos().to(x.dtype), angle.sin().to(x.dtype)
         left, right = x.chunk(2, dim=-1)
         return torch.cat([left * cos - right * sin, right * cos + left * sin], dim=-1)

@@ -15,7 +15,7 @@ from dsl.types import SNR, Noisy
 
 def pinned(denoiser: Denoiser, state: State, z: Noisy) -> Noisy:
     """Hold the fixed positions at their endpoint γ_max x, whatever the path does to the others."""
-    codebook = denoiser.codebook
+    codebook = denoiser.codebook.detach()  # a walk must not drag a graph behind it
     x = codebook[state.tokens.clamp(min=0)]
     level = torch.full(state.tokens.shape, denoiser.snr_max, dtype=codebook.dtype, device=z.device)
     return torch.where(state.fixed.unsqueeze(-1), endpoint(x, level), z.to(codebook.dtype))
@@ -25,7 +25,7 @@ def denoise(denoiser: Denoiser, state: State, z: Noisy) -> tuple[Noisy, State]:
     """Return x̂(z) at every position, counting one denoiser call for each sequence."""
     at = torch.ones_like(state.fixed)
     logits, state = ask(denoiser, state, pinned(denoiser, state, z), at)
-    x_hat = posterior_mean(logits.double(), denoiser.codebook.double())
+    x_hat = posterior_mean(logits.double(), denoiser.codebook.detach().double())
     return x_hat.reshape(z.shape), state
 
 

@@ -36,8 +36,8 @@ class Edm:
     churn_means: Literal["total", "factor"] = "total"
     """EDM's S_churn, shared by all steps and cut off at √2 - 1 each; or σ̂ = churn · σ itself."""
     churn_min: float = 0.0
-    churn_max: float = math.inf
-    """The band of σ in which noise is put back."""
+    churn_max: float | None = None
+    """The band of σ in which noise is put back; None is no upper end."""
     start: Literal["zero", "mean"] = "zero"
     """y_0 = σ_max ε as in the paper, or x̂(0) + σ_max ε, which corrects its missing mean for one
     more denoiser call."""
@@ -88,7 +88,8 @@ class Edm:
         return mean + sigma * eps, state
 
     def _inflated(self, sigma: float) -> float:
-        if not self.churn_min <= sigma <= self.churn_max or self.churn == 0:
+        above = self.churn_max is not None and sigma > self.churn_max
+        if self.churn == 0 or sigma < self.churn_min or above:
             return sigma
         if self.churn_means == "factor":
             return sigma * self.churn

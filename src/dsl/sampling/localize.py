@@ -42,7 +42,7 @@ class Localize:
         device = start.tokens.device
         path = self.path or Shared(length, self.snr_max, self.power)
         grid = torch.linspace(0, 1, self.num_steps + 1, dtype=torch.float64, device=device)
-        z = denoiser.codebook.new_zeros(b, length, denoiser.codebook.shape[1]).double()
+        z = denoiser.codebook.detach().new_zeros(b, length, denoiser.codebook.shape[1]).double()
         state, z = start, z if start.z is None else start.z.double()
         for t, s in zip(grid[start.step : -1], grid[start.step + 1 :], strict=True):
             snr = path(s.expand(b))[0]

@@ -38,7 +38,9 @@ def from_data(data: Any) -> Sampler:
     if data["kind"] not in kinds:
         raise ValueError(f"unknown kind of sampler {data['kind']!r}; expected {', '.join(kinds)}")
     if data["kind"] == "Chain":
-        return Chain(tuple(from_data(stage) for stage in data.get("samplers", [])))
+        if set(data) != {"kind", "samplers"} or not data["samplers"]:
+            raise ValueError(f"a Chain has a list of 'samplers' and nothing else, got {list(data)}")
+        return Chain(tuple(from_data(stage) for stage in data["samplers"]))
     try:
         built: Sampler = _converter().structure(data, Single)  # type: ignore[arg-type]
     except cattrs.BaseValidationError as error:
@@ -50,9 +52,11 @@ def from_data(data: Any) -> Sampler:
 @cache
 def _converter() -> cattrs.Converter:
     converter = cattrs.Converter(forbid_extra_keys=True)
+    # before the unions, which build their hooks from these
+    for kind in (bool, int, float):
+        converter.register_structure_hook(kind, _checked)
     for union in (Alpha, Remask, Single):
         configure_tagged_union(union, converter, tag_name="kind")
-    converter.register_structure_hook(float, _number)
     # A path is a function of t, not data: it is None here or refused above.
     converter.register_structure_hook_func(
         lambda kind: "SNRPath" in str(kind), lambda value, _: value
@@ -60,7 +64,8 @@ def _converter() -> cattrs.Converter:
     return converter
 
 
-def _number(value: Any, _: type) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise ValueError(f"expected a number, got {value!r}")
-    return float(value)
+def _checked(value: Any, kind: type) -> Any:
+    accepted = (int, float) if kind is float else (kind,)
+    if type(value) not in accepted:
+        raise ValueError(f"expected {kind.__name__}, got {value!r}")
+    return kind(value)
