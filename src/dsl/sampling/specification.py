@@ -8,6 +8,7 @@ from typing import Any, get_args
 import cattrs
 from cattrs.strategies import configure_tagged_union
 
+from dsl import plain
 from dsl.sampling.ancestral import Ancestral
 from dsl.sampling.corrector import Corrector
 from dsl.sampling.edm import Edm
@@ -44,17 +45,14 @@ def from_data(data: Any) -> Sampler:
     try:
         built: Sampler = _converter().structure(data, Single)  # type: ignore[arg-type]
     except cattrs.BaseValidationError as error:
-        reasons = "; ".join(cattrs.transform_error(error))
-        raise ValueError(f"cannot build the sampler {data['kind']!r}: {reasons}") from error
+        reason = plain.explain(error)
+        raise ValueError(f"cannot build the sampler {data['kind']!r}: {reason}") from error
     return built
 
 
 @cache
 def _converter() -> cattrs.Converter:
-    converter = cattrs.Converter(forbid_extra_keys=True)
-    # before the unions, which build their hooks from these
-    for kind in (bool, int, float):
-        converter.register_structure_hook(kind, _checked)
+    converter = plain.converter()
     for union in (Alpha, Remask, Single):
         configure_tagged_union(union, converter, tag_name="kind")
     # A path is a function of t, not data: it is None here or refused above.
@@ -62,10 +60,3 @@ def _converter() -> cattrs.Converter:
         lambda kind: "SNRPath" in str(kind), lambda value, _: value
     )
     return converter
-
-
-def _checked(value: Any, kind: type) -> Any:
-    accepted = (int, float) if kind is float else (kind,)
-    if type(value) not in accepted:
-        raise ValueError(f"expected {kind.__name__}, got {value!r}")
-    return kind(value)

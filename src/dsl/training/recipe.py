@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
 import cattrs
 import yaml
 
+from dsl import plain
 from dsl.training.objective import ObjectiveConfig
 from dsl.training.optimizer import OptimizerConfig
 from dsl.training.trainer import TrainerConfig
@@ -66,9 +66,9 @@ def read(path: Path, changes: Sequence[str] = (), *, smoke: bool = False) -> Rec
 def from_data(data: Mapping[str, Any], name: str) -> Recipe:
     """Build a recipe from plain data, refusing keys it does not have."""
     try:
-        recipe: Recipe = _converter().structure(data, Recipe)
+        recipe: Recipe = plain.converter().structure(data, Recipe)
     except cattrs.BaseValidationError as error:
-        raise ValueError(f"{name}: {'; '.join(cattrs.transform_error(error))}") from error
+        raise ValueError(f"{name}: {plain.explain(error)}") from error
     return recipe
 
 
@@ -93,26 +93,3 @@ def _assign(data: dict[str, Any], keys: list[str], value: Any) -> None:
         if not isinstance(data, dict):
             raise ValueError(f"{'.'.join(keys)} is not a field of the recipe")
     data[last] = value
-
-
-@cache
-def _converter() -> cattrs.Converter:
-    converter = cattrs.Converter(forbid_extra_keys=True)
-    converter.register_structure_hook(float, _number)
-    converter.register_structure_hook(int, _integer)
-    return converter
-
-
-def _number(value: Any, _: type) -> float:
-    # YAML reads 3e-4 as text: it wants 3.0e-4. People do not.
-    if isinstance(value, str):
-        return float(value)
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise ValueError(f"expected a number, got {value!r}")
-    return float(value)
-
-
-def _integer(value: Any, _: type) -> int:
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise ValueError(f"expected a whole number, got {value!r}")
-    return value

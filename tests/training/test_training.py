@@ -1,0 +1,310 @@
+from __future__ import annotations
+
+import json
+import math
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from dsl.cli.main import main
+from dsl.models.config import ModelConfig
+from dsl.models.model import DSLModel
+from dsl.snr import LogNormal, Mixed, Roar
+from dsl.streams import Streams
+from dsl.training import recipe as recipes
+from dsl.training.checkpoint import Checkpoints
+from dsl.training.objective import MixedSNRObjective, ObjectiveConfig, crowding
+from dsl.training.optimizer import OptimizerConfig, average
+from tests.conftest import perturbed
+
+ROOT = Path(__file__).parent.parent.parent
+CYCLIC = ROOT / "recipes" / "cyclic.yaml"
+
+
+@pytest.fixture
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.getbasetemp() / "cache"
+
+
+def train(out: Path, cache: Path, *extra: str) -> int:
+    arguments = ["train", str(CYCLIC), "--smoke", "--out", str(out), "--cache", str(cache)]
+    return main([*arguments, *extra])
+
+
+def weights(out: Path) -> dict[str, torch.Tensor]:
+    return load_file(out / "model" / "model.safetensors")
+
+
+def small() -> DSLModel:
+    return perturbed(
+        ModelConfig(
+            7, codebook_dim=6, hidden_dim=16, cond_dim=4, n_blocks=1, n_heads=2, dropout=0.0
+        )
+    )
+
+
+class TestObjective:
+    tokens = torch.randint(7, (6, 5), generator=torch.Generator().manual_seed(0))
+
+    def loss(self, config: ObjectiveConfig, model: DSLModel | None = None) -> torch.Tensor:
+        streams = Streams.derive(0, range(6))
+        return MixedSNRObjective(model or small(), config)(self.tokens, streams)
+
+    def test_an_untrained_model_is_uniform(self) -> None:
+        model = DSLModel(
+            ModelConfig(7, codebook_dim=6, hidden_dim=16, cond_dim=4, n_blocks=1, n_heads=2)
+        )
+        loss = self.loss(ObjectiveConfig(), model)
+        assert float(loss.total.detach()) == pytest.approx(math.log(7))
+
+    def test_parts_are_shares_of_the_whole(self) -> None:
+        parts = self.loss(ObjectiveConfig(Mixed(weight=0.5))).parts
+        bands = [part for name, part in parts.items() if name.startswith("snr")]
+        for split in (bands, [parts["roar"], parts["continuous"]]):
+            assert sum(float(value) for value, _ in split) == pytest.approx(float(parts["all"][0]))
+            assert sum(int(count) for _, count in split) == 30
+        assert 0 < int(parts["roar"][1]) < 30
+
+    def test_branches_are_told_apart(self) -> None:
+        only = self.loss(ObjectiveConfig(Mixed(endpoint=Roar.atomic(), weight=0.0))).parts
+        assert int(only["roar"][1]) == 30
+        none = self.loss(ObjectiveConfig(Mixed(LogNormal(1.65, 0.1), weight=1.0))).parts
+        assert int(none["roar"][1]) == 0
+
+    def test_the_noise_belongs_to_the_item(self) -> None:
+        """An item's loss does not depend on the batch it is in."""
+        objective = MixedSNRObjective(small(), ObjectiveConfig())
+        whole = objective(self.tokens, Streams.derive(3, range(6)))
+        alone = [objective(self.tokens[i : i + 1], Streams.derive(3, [i])).total for i in range(6)]
+        torch.testing.assert_close(whole.total, torch.stack(alone).mean())
+
+    def test_masked_only_ignores_visible_tokens(self) -> None:
+        config = ObjectiveConfig(Mixed(endpoint=Roar.atomic(), weight=0.0), masked_only=True)
+        loss = self.loss(config)
+        value, count = loss.parts["snr 0-0.5"]
+        assert float(loss.total.detach()) == pytest.approx(float(value / count), rel=1e-5)
+
+    def test_embedding_mse_is_the_squared_distance_to_the_posterior_mean(self) -> None:
+        value = float(self.loss(ObjectiveConfig(loss="embedding-mse")).total.detach())
+        assert 0 < value < 4  # two points of the unit ball are at most 2 apart
+
+    def test_the_penalty_is_least_on_a_simplex(self) -> None:
+        from dsl import sphere
+
+        assert float(crowding(sphere.simplex(7))) == pytest.approx(1 / 36)
+        assert float(crowding(torch.ones(7, 1))) == pytest.approx(1.0)
+        plain, charged = (
+            float(self.loss(ObjectiveConfig(codebook_penalty=weight)).total.detach())
+            for weight in (0.0, 1.0)
+        )
+        assert charged > plain
+
+
+class TestOptimizer:
+    def test_rates(self) -> None:
+        config = OptimizerConfig(lr=1.0, warmup=10, schedule="cosine", final=0.1)
+        rates = [config.rate(step, 110) for step in range(111)]
+        assert rates[:10] == [pytest.approx((i + 1) / 10) for i in range(10)]
+        assert rates[10] == 1.0 and rates[60] == pytest.approx(0.55)
+        assert rates[110] == pytest.approx(0.1)
+        assert OptimizerConfig(lr=1.0).rate(10**6, 10) == 1.0
+        assert OptimizerConfig(lr=1.0, schedule="linear").rate(5, 10) == 0.5
+
+    def test_the_average_forgets_its_beginning(self) -> None:
+        update, mean = average(0.9999), torch.zeros(1)
+        for n in range(200):
+            mean = update(mean, torch.ones(1), n)  # type: ignore[operator]
+        assert float(mean) > 0.99
+
+    def test_impossible_settings_are_refused(self) -> None:
+        with pytest.raises(ValueError, match="lr > 0"):
+            OptimizerConfig(lr=0.0)
+
+
+class TestRuns:
+    def test_a_run_leaves_a_model_that_can_be_used(
+        self, tmp_path: Path, cache: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        assert train(tmp_path / "run", cache) == 0
+        assert "trained to step 12" in capsys.readouterr().out
+        assert (
+            main(["sample", "--model", str(tmp_path / "run" / "model"), "--sampler", "roar"]) == 0
+        )
+        assert set(capsys.readouterr().out.strip()) <= set("ABCDEFG")
+        log = (tmp_path / "run" / "log.jsonl").read_text()
+        events = [json.loads(line) for line in log.splitlines()]
+        assert [e["step"] for e in events if "validation" in e] == [6, 12]
+        assert [e["step"] for e in events if "loss" in e] == [3, 6, 9, 12]
+        assert all("continuous" in e for e in events if "loss" in e)
+
+    def test_a_run_cut_in_two_is_the_same_run(self, tmp_path: Path, cache: Path) -> None:
+        """Steps 1 to 6, then on to 12: bit for bit the weights of 12 in one go."""
+        assert train(tmp_path / "whole", cache) == 0
+        assert train(tmp_path / "cut", cache, "--set", "trainer.steps=6", "--set",
+                     "optimizer.schedule=constant") == 0  # fmt: skip
+        assert train(tmp_path / "cut2", cache, "--set", "optimizer.schedule=constant") == 0
+        assert train(tmp_path / "cut", cache, "--set", "optimizer.schedule=constant") == 0
+        ours, theirs = weights(tmp_path / "cut"), weights(tmp_path / "cut2")
+        assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
+
+    def test_a_truncated_checkpoint_is_passed_over_aloud(
+        self, tmp_path: Path, cache: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        assert train(tmp_path / "run", cache) == 0
+        reference = weights(tmp_path / "run")
+        newest = tmp_path / "run/checkpoints/step-00000012/training.safetensors"
+        newest.write_bytes(newest.read_bytes()[:1000])
+        capsys.readouterr()
+        assert train(tmp_path / "run", cache) == 0
+        said = " ".join(capsys.readouterr().err.split())
+        assert "step-00000012 is damaged (training.safetensors has changed)" in said
+        assert "resumed from step 6" in said
+        assert all(torch.equal(weights(tmp_path / "run")[n], reference[n]) for n in reference)
+
+    def test_another_recipe_in_the_same_place_is_refused(
+        self, tmp_path: Path, cache: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        assert train(tmp_path / "run", cache) == 0
+        assert train(tmp_path / "run", cache, "--set", "optimizer.lr=1e-3") == 1
+        assert "holds a run of another recipe" in capsys.readouterr().err
+
+    def test_a_second_process_is_refused(
+        self, tmp_path: Path, cache: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        import fcntl
+
+        (tmp_path / "run").mkdir()
+        with (tmp_path / "run" / "lock").open("w") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            assert train(tmp_path / "run", cache) == 1
+        assert "another process is training in" in capsys.readouterr().err
+
+    def test_a_loss_that_is_not_finite_stops_the_run(
+        self, tmp_path: Path, cache: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        assert train(tmp_path / "run", cache, "--set", "optimizer.lr=1e37", "--set",
+                     "optimizer.warmup=0") == 1  # fmt: skip
+        error = capsys.readouterr().err
+        assert "is nan; stopped" in error or "must be finite" in error
+
+    def test_beginning_with_given_weights(
+        self, tmp_path: Path, cache: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        assert train(tmp_path / "run", cache) == 0
+        assert train(tmp_path / "more", cache, "--init", str(tmp_path / "run" / "model")) == 0
+        assert "began with the weights of" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        (["trainer.setps=3"], "setps"),
+        (["trainer.steps=many"], "steps"),
+        (["trainer.steps=0"], "at least 1"),
+        (["model.hiden_dim=3"], "unknown model config key 'hiden_dim'"),
+        (["data.corpus=texd8"], "unknown corpus 'texd8'"),
+        (["steps"], "key=value"),
+        (["data.windows=round"], "windows"),
+    ],
+)
+def test_mistakes_in_recipes_are_explained(
+    change: list[str],
+    message: str,
+    tmp_path: Path,
+    cache: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    changes = [word for item in change for word in ("--set", item)]
+    assert train(tmp_path / "run", cache, *changes) == 1
+    assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "recipes").glob("*.yaml")), ids=lambda p: p.stem)
+def test_every_recipe_can_be_smoked(
+    path: Path, tmp_path: Path, cache: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = ["train", str(path), "--smoke", "--out", str(tmp_path), "--cache", str(cache)]
+    assert main(arguments) == 0, capsys.readouterr().err
+    resolved = recipes.read(tmp_path / "recipe.yaml")
+    assert recipes.read(path, smoke=True) == resolved
+
+
+def test_checkpoints_keep_the_newest_and_the_best(tmp_path: Path) -> None:
+    store = Checkpoints(tmp_path, keep=2)
+    for step, loss in enumerate([3.0, 1.0, 2.0, 2.5, 2.2], 1):
+        about = {"validation": {"loss": loss}}
+        store.save(step, {"w": torch.ones(1)}, about, lambda path: None)
+    assert sorted(p.name[-1] for p in tmp_path.iterdir()) == ["2", "4", "5"]
+
+
+def test_a_full_disk_leaves_the_older_checkpoints(tmp_path: Path) -> None:
+    store = Checkpoints(tmp_path)
+    store.save(1, {"w": torch.ones(1)}, {}, lambda path: None)
+
+    def full(_: Path) -> None:
+        raise OSError(28, "No space left on device")
+
+    with pytest.raises(
+        OSError, match=r"step 2 could not be written.*the ones before it are intact"
+    ):
+        store.save(2, {"w": torch.ones(1)}, {}, full)
+    found = store.newest(lambda _: None)
+    assert found is not None and found.step == 1
+    assert [p.name for p in tmp_path.iterdir()] == ["step-00000001"]
+
+
+def command(out: Path, cache: Path, *extra: str) -> list[str]:
+    return [
+        sys.executable, "-m", "dsl", "train", str(CYCLIC), "--smoke", "--out", str(out),
+        "--cache", str(cache), "--set", "trainer.steps=60", "--set", "trainer.save_every=5", *extra,
+    ]  # fmt: skip
+
+
+@pytest.mark.slow
+def test_a_run_that_is_killed_again_and_again_is_the_same_run(tmp_path: Path, cache: Path) -> None:
+    """Kill -9 at random moments, then resume: bit for bit the weights of an undisturbed run."""
+    subprocess.run(command(tmp_path / "whole", cache), check=True, capture_output=True)
+    luck = torch.Generator().manual_seed(0)
+    for _ in range(6):
+        process = subprocess.Popen(command(tmp_path / "killed", cache), stderr=subprocess.DEVNULL)
+        time.sleep(3.0 + 3.0 * float(torch.rand(1, generator=luck)))
+        os.kill(process.pid, signal.SIGKILL)
+        process.wait()
+    subprocess.run(command(tmp_path / "killed", cache), check=True, capture_output=True)
+    ours, theirs = weights(tmp_path / "killed"), weights(tmp_path / "whole")
+    assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
+
+
+@pytest.mark.slow
+def test_a_signal_saves_and_says_how_to_go_on(tmp_path: Path, cache: Path) -> None:
+    extra = ("--set", "trainer.steps=100000")
+    process = subprocess.Popen(
+        command(tmp_path, cache, *extra), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    log = tmp_path / "log.jsonl"
+    while not log.exists() or log.read_text().count("\n") < 4:
+        time.sleep(0.2)
+    process.send_signal(signal.SIGTERM)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 0
+    assert "go on with: dsl train" in out and "SIGTERM: saving after this step" in err
+    assert Checkpoints(tmp_path / "checkpoints").newest(lambda _: None) is not None
+
+
+@pytest.mark.slow
+def test_two_ranks_are_one_process_with_the_same_batch(tmp_path: Path, cache: Path) -> None:
+    launch = ["-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", "29771"]
+    alone = command(tmp_path / "alone", cache)
+    shared = command(tmp_path / "shared", cache)
+    subprocess.run(alone, check=True, capture_output=True)
+    subprocess.run([shared[0], *launch, *shared[1:]], check=True, capture_output=True)
+    ours, theirs = weights(tmp_path / "shared"), weights(tmp_path / "alone")
+    for name in theirs:
+        torch.testing.assert_close(ours[name], theirs[name], atol=1e-4, rtol=1e-3, msg=name)
