@@ -15,6 +15,7 @@ VERBS = {
     "sample": "Draw sequences along any path through SNR space.",
     "infill": "Fill the gaps of a text.",
     "likelihood": "Score a corpus with every likelihood estimator, and audit them.",
+    "convert": "Turn an MDLM checkpoint into a DSL model.",
     "bench": "Measure the speed, overhead and exactness of samplers.",
     "demo": "Watch the cyclic toy localize, and check what was drawn against the truth.",
 }

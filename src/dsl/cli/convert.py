@@ -1,0 +1,80 @@
+"""`dsl convert`: turn a checkpoint of another system into one of ours."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import tyro
+
+
+@dataclass(frozen=True)
+class ConvertOptions:
+    """Turn an MDLM checkpoint into a DSL model that can be sampled, scored and fine-tuned.
+
+    SOURCE is a directory with model.safetensors, a .safetensors file, a hub id such as
+    kuleshov-group/mdlm-owt, or a Lightning .ckpt, whose moving average is preferred and which is
+    opened without running anything in it.
+    """
+
+    system: tyro.conf.Positional[Literal["mdlm"]]
+    """Where the checkpoint comes from."""
+    source: tyro.conf.Positional[str]
+    """The checkpoint."""
+    out: tyro.conf.Positional[Path]
+    """Where the model is written."""
+    mask_index: int | None = None
+    """The id of [MASK]; the last one if not given (MDLM's text8 vocabulary has 4)."""
+    mask_probability: float = 0.99
+    """q(MASK | z = 0) of the converter."""
+    codebook_dim: int | None = None
+    """Coordinates of a token state; v - 1 for small vocabularies and 64 for large ones."""
+    length: int = 1024
+    """The longest sequence."""
+    tokenizer: Path | None = None
+    """A tokenizer.json to put beside the model."""
+    json: bool = False
+    """Print JSON."""
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Read, convert, compare, write."""
+    options = tyro.cli(ConvertOptions, args=list(arguments), prog="dsl convert")
+    import shutil
+
+    import torch
+
+    from dsl.models.mdlm_checkpoint import convert, parity, read
+
+    source = read(options.source, mask_index=options.mask_index)
+    model = convert(
+        source,
+        codebook_dim=options.codebook_dim,
+        mask_probability=options.mask_probability,
+        length=options.length,
+    )
+    length = min(64, options.length)
+    report = {
+        "parameters": sum(p.numel() for p in model.parameters()),
+        "vocabulary": model.config.vocab_size,
+        "moving_average": source.averaged,
+        "parity": parity(source, model, length=length),
+    }
+    model.save_pretrained(options.out)
+    with torch.no_grad():
+        model.converter.bias[-1] = 50.0  # a mask that is nothing but a mask: MDLM exactly
+    report["parity_at_mask_bias_50"] = parity(source, model, length=length)
+    if options.tokenizer is not None:
+        shutil.copyfile(options.tokenizer, options.out / "tokenizer.json")
+    if options.json:
+        print(json.dumps(report))
+        return
+    print(
+        f"{options.out}: {report['parameters']:,} weights, {report['vocabulary']:,} tokens, "
+        f"{'averaged' if source.averaged else 'raw'} weights\n"
+        f"largest difference from MDLM's logits at endpoints: {report['parity']:.2g} "
+        f"(with b_MASK = 50: {report['parity_at_mask_bias_50']:.2g})"
+    )
