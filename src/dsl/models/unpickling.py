@@ -58,11 +58,12 @@ class SafeUnpickler(pickle.Unpickler):
 
     def find_class(self, module: str, name: str) -> Any:
         """Return a harmless class or function, a stand-in, or refuse."""
-        if name in PLAIN.get(module, ()) or name in TENSORS.get(module, ()):
-            return super().find_class(module, name)
-        if module == "torch" and (
-            name.endswith("Storage") or isinstance(getattr(torch, name, None), torch.dtype)
-        ):
+        module = IMPORT_MAPPING.get(module, module)  # older protocols use Python 2's names
+        harmless = name in PLAIN.get(module, ()) or name in TENSORS.get(module, ())
+        if module == "torch":
+            kind = getattr(torch, name, None)
+            harmless |= name.endswith("Storage") or isinstance(kind, torch.dtype)
+        if harmless:
             return super().find_class(module, name)
         root = module.split(".")[0]
         if root in sys.stdlib_module_names and root not in INERT:
