@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import pickle
 import sys
+from _compat_pickle import IMPORT_MAPPING
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
