@@ -202,6 +202,20 @@ class TestRuns:
         assert "began with the weights of" in capsys.readouterr().err
 
 
+def test_text_of_ones_own(tmp_path: Path, cache: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Its characters become the vocabulary, and the codebook as wide as exactness asks."""
+    text = tmp_path / "mine.txt"
+    text.write_text("Zwölf Boxkämpfer jagen Viktor quer über den großen Sylter Deich.\n" * 40)
+    out = tmp_path / "run"
+    assert train(out, cache, "--set", f"data.corpus={text}", "--set", "data.length=16") == 0
+    capsys.readouterr()
+    config = json.loads((out / "model" / "config.json").read_text())
+    assert config["vocab_size"] == len(set(text.read_text()))
+    assert config["codebook_dim"] == config["vocab_size"] - 1
+    assert main(["infill", "Zwölf [4]", "--model", str(out / "model")]) == 0
+    assert capsys.readouterr().out.startswith("Zwölf ")
+
+
 @pytest.mark.parametrize(
     "change, message",
     [

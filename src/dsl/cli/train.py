@@ -14,10 +14,14 @@ from typing import TYPE_CHECKING, Any
 
 import tyro
 
+MOST_CHARACTERS = 1024
+"""The largest alphabet that is taken for one."""
+
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
     from torch import nn
 
+    from dsl.data.corpora import Corpus
     from dsl.training.recipe import Recipe
     from dsl.training.trainer import Validator
     from dsl.types import Tokens
@@ -104,7 +108,7 @@ def run(recipe: Recipe, options: TrainOptions, arguments: Sequence[str]) -> None
 
     console = Console(stderr=True)
     corpus = prepare(recipe.data.corpus, options.cache or default_cache())
-    tokenizer = _tokenizer(recipe, corpus.alphabet)
+    tokenizer = _tokenizer(recipe, corpus)
     train = Windows(
         tokenise(corpus, "train", tokenizer),
         recipe.data.length,
@@ -113,8 +117,7 @@ def run(recipe: Recipe, options: TrainOptions, arguments: Sequence[str]) -> None
     )
     held_out = Windows(tokenise(corpus, "validation", tokenizer), recipe.data.length)
     torch.manual_seed(recipe.trainer.seed)
-    shape = {"model_length": recipe.data.length, **recipe.model}
-    config = ModelConfig.from_dict({"vocab_size": tokenizer.get_vocab_size(), **shape})
+    config = ModelConfig.from_dict(_shape(recipe, tokenizer.get_vocab_size()))
     model = DSLModel(config)
     if options.init is not None:
         _initialise(model, options.init)
@@ -227,15 +230,30 @@ class Log:
             self.bar.update(self.task, completed=event["step"], description=text)
 
 
-def _tokenizer(recipe: Recipe, alphabet: str | None) -> Tokenizer:
+def _shape(recipe: Recipe, vocab_size: int) -> dict[str, Any]:
+    """Complete the model's fields: evidence is exact with d = v - 1, where that is affordable."""
+    exact = vocab_size <= 257
+    return {
+        "vocab_size": vocab_size,
+        "model_length": recipe.data.length,
+        "codebook_dim": vocab_size - 1 if exact else 64,
+        "codebook": "simplex" if exact and "codebook_dim" not in recipe.model else "random",
+        **recipe.model,
+    }
+
+
+def _tokenizer(recipe: Recipe, corpus: Corpus) -> Tokenizer:
     from dsl.data import tokenizers
 
     if recipe.data.tokenizer != "characters":
         return tokenizers.read(Path(recipe.data.tokenizer))
+    alphabet = corpus.alphabet
     if alphabet is None:
+        alphabet = "".join(sorted(set(corpus.path.read_text(encoding="utf-8"))))
+    if len(alphabet) > MOST_CHARACTERS:
         raise ValueError(
-            f"corpus {recipe.data.corpus!r} has no fixed alphabet; "
-            "set data.tokenizer to a tokenizer.json"
+            f"corpus {recipe.data.corpus!r} has {len(alphabet)} different characters, more than "
+            f"{MOST_CHARACTERS}; set data.tokenizer to a tokenizer.json"
         )
     return tokenizers.characters(alphabet)
 
