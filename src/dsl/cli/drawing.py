@@ -9,11 +9,11 @@ import statistics
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import dsl
+from dsl.cli.options import DrawingOptions
 from dsl.cli.processes import Process, this_process
 from dsl.cli.progress import progress
 from dsl.diagnostics.trace import Trace
@@ -24,18 +24,6 @@ from dsl.presets import sampler as by_name
 from dsl.samples import Sample, Store
 from dsl.sampling.sampler import Sampler
 from dsl.sampling.specification import from_data, to_data
-
-
-@dataclass(frozen=True)
-class Drawing:
-    """How sequences are drawn and where they go."""
-
-    n: int
-    batch_size: int
-    out: Path | None
-    overwrite: bool
-    trace: Path | None
-    json: bool
 
 
 def read_sampler(text: str) -> Sampler:
@@ -65,7 +53,7 @@ def about(job: Job, command: Sequence[str], given: str) -> dict[str, Any]:
     }
 
 
-def draw(job: Job, description: dict[str, Any], options: Drawing) -> None:
+def draw(job: Job, description: dict[str, Any], options: DrawingOptions) -> None:
     """Draw the sequences that are missing, write them, and sum up."""
     process = this_process()
     store = Store.open(
@@ -101,7 +89,7 @@ def _print(samples: list[Sample]) -> None:
         print(sample.text, flush=True)
 
 
-def _append(options: Drawing, process: Process, trace: Trace, *, fresh: bool) -> None:
+def _append(options: DrawingOptions, process: Process, trace: Trace, *, fresh: bool) -> None:
     assert options.trace is not None
     path = options.trace
     if process.count > 1:
@@ -111,7 +99,7 @@ def _append(options: Drawing, process: Process, trace: Trace, *, fresh: bool) ->
         file.writelines(json.dumps(record) + "\n" for record in trace.records)
 
 
-def _report(store: Store, options: Drawing, seconds: float, drawn: int) -> None:
+def _report(store: Store, options: DrawingOptions, seconds: float, drawn: int) -> None:
     nfe = [sample.nfe for sample in store.samples.values()]
     tokens = drawn * store.about["length"]
     report = {

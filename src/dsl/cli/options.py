@@ -1,0 +1,35 @@
+"""Options that several verbs share; nothing here imports torch, so help stays quick."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+
+
+@dataclass(frozen=True, kw_only=True)
+class DrawingOptions:
+    """How sequences are drawn, and where they go."""
+
+    n: Annotated[int, tyro.conf.arg(aliases=["-n"])] = 1
+    """How many sequences."""
+    seed: int = 0
+    """With a sequence's index it determines the text; batch size and processes do not."""
+    batch_size: int = 32
+    """Sequences drawn side by side."""
+    out: Path | None = None
+    """Write JSON lines here. If the file holds part of the same job, the rest is added."""
+    overwrite: bool = False
+    """Replace a file that holds another job."""
+    trace: Path | None = None
+    """Record every step of every sequence here, as JSON lines; costs a full forward a step."""
+    json: bool = False
+    """Print one JSON object about the run instead of the texts."""
+    device: str = "cpu"
+    """Where the network runs, such as cuda:0."""
+
+    def __post_init__(self) -> None:
+        if self.n < 1 or self.batch_size < 1 or self.seed < 0:
+            raise ValueError("-n and --batch-size must be at least 1, and --seed at least 0")
