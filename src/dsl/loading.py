@@ -10,9 +10,12 @@ import torch
 from tokenizers import Tokenizer
 
 from dsl import oracle
+from dsl.baselines.ar import ArModel
+from dsl.baselines.mdlm import MdlmModel
 from dsl.data import tokenizers
 from dsl.denoiser import Denoiser
 from dsl.models import folder
+from dsl.models.config import ModelConfig
 from dsl.models.model import DSLModel
 
 ORACLES = "oracle:cyclic-K, oracle:two-bit, oracle:markov or oracle:markov-V"
@@ -83,7 +86,7 @@ def load(
     if text.startswith("oracle:"):
         return _oracle(text, length)
     path = folder.locate(name)
-    network = DSLModel.from_pretrained(path).to(device).requires_grad_(False)
+    network = read_network(path).to(device).requires_grad_(False)
     table = path / tokenizers.TOKENIZER
     tokenizer = tokenizers.read(table) if table.is_file() else None
     if tokenizer is not None and tokenizer.get_vocab_size() != network.config.vocab_size:
@@ -92,6 +95,32 @@ def load(
             f"the model beside it {network.config.vocab_size}"
         )
     return Model(text, network, tokenizer, network.config.model_length, weights=path)
+
+
+Network = DSLModel | MdlmModel | ArModel
+
+
+def read_network(path: Path) -> Network:
+    """Read a DSL model or one of the baselines from a checkpoint directory."""
+    config = folder.read_config(path)
+    kind = config.pop("kind", "dsl")
+    if kind == "dsl":
+        return DSLModel.from_pretrained(path)
+    if kind not in ("mdlm", "ar"):
+        raise ValueError(f"{path} holds a model of unknown kind {kind!r}; expected dsl, mdlm or ar")
+    config.pop("time_conditioning", None)
+    shape = ModelConfig.from_dict(config)
+    network = MdlmModel(shape) if kind == "mdlm" else ArModel(shape)
+    folder.load_tensors(path, network)
+    return network.eval()
+
+
+def write_network(network: Network, path: Path) -> None:
+    """Write a DSL model or one of the baselines into a checkpoint directory."""
+    if isinstance(network, DSLModel):
+        network.save_pretrained(path)
+    else:
+        folder.save(path, network.describe(), network.state_dict())
 
 
 def _require_device(device: str | torch.device, *, oracle: bool) -> None:

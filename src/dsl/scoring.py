@@ -12,10 +12,13 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
+from dsl.baselines.mdlm import MdlmModel
 from dsl.data.blocks import cut
+from dsl.denoiser import Denoiser
 from dsl.evidence import Known, Observation, Unknown, evidence, given
 from dsl.evidence import likelihood as likelihood_of
 from dsl.likelihoods.audit import Audit, audit
+from dsl.likelihoods.chain_rule import Autoregressive, ChainRule
 from dsl.likelihoods.estimate import Estimate, Likelihood, Mean
 from dsl.likelihoods.path_integral import PathIntegral, choose_cutoff
 from dsl.likelihoods.roar import Roar
@@ -29,17 +32,26 @@ LEAST_BUDGET = 4
 
 
 def estimators(
-    budget: int, cutoff: float, *, table: Tabulated | None = None, batch_size: int = 256
+    denoiser: Denoiser,
+    budget: int,
+    cutoff: float,
+    *,
+    table: Tabulated | None = None,
+    batch_size: int = 256,
 ) -> dict[str, Likelihood]:
-    """Build all estimators within a budget of denoiser calls for each sequence."""
+    """Build the estimators a model has, within a budget of denoiser calls for each sequence."""
     if budget < LEAST_BUDGET:
         raise ValueError(
             f"the budget must be at least {LEAST_BUDGET} denoiser calls a sequence "
             f"(two replicates of a draw and a read-out), got {budget}"
         )
+    if isinstance(denoiser, Autoregressive):
+        return {"chain-rule": ChainRule(batch_size)}
     replicates = min(16, budget // 2)
     draws = budget // replicates
     built: dict[str, Likelihood] = {"roar": Roar(replicates, draws, batch_size)}
+    if isinstance(denoiser, MdlmModel):
+        return built  # it has no states between mask and token to integrate over
     for contour in CONTOURS:
         built[contour] = PathIntegral(
             contour,  # type: ignore[arg-type]
@@ -53,6 +65,11 @@ def estimators(
             table, cutoff, replicates, draws - 1, batch_size=batch_size
         )
     return built
+
+
+def continuous(denoiser: Denoiser) -> bool:
+    """Whether a model has states between mask and token."""
+    return not isinstance(denoiser, MdlmModel | Autoregressive)
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,21 +123,27 @@ class Report:
     def to_dict(self) -> dict[str, Any]:
         """Return every number with its standard error, ready for JSON."""
         sections = {name: self._section(name) for name in self.estimates}
-        found = self.audit
-        return {
+        result: dict[str, Any] = {
             "model": self.model.name,
             "sequences": len(self.tokens),
             "length": self.tokens.shape[1],
-            "cutoff": self.cutoff,
-            "roar": sections.pop("roar"),
-            "path_integral": sections,
-            "audit": {
-                "spread": found.spread / math.log(2),
-                "stderr": found.stderr / math.log(2),
-                "z": found.z,
-                "between": list(found.between),
-            },
         }
+        for name in ("chain-rule", "roar"):
+            if name in sections:
+                result[name.replace("-", "_")] = sections.pop(name)
+        if sections:
+            found = self.audit
+            result |= {
+                "cutoff": self.cutoff,
+                "path_integral": sections,
+                "audit": {
+                    "spread": found.spread / math.log(2),
+                    "stderr": found.stderr / math.log(2),
+                    "z": found.z,
+                    "between": list(found.between),
+                },
+            }
+        return result
 
     def _section(self, name: str) -> dict[str, float]:
         bits = self.bits_per_token(name)
@@ -162,7 +185,11 @@ def score(
     device = model.denoiser.codebook.device
     model.require_length(tokens.shape[1])
     names = range(len(tokens)) if indices is None else indices
-    estimators(budget, 1.0)  # a budget that is too small is refused before any forward
+    estimators(
+        model.denoiser, budget, 1.0
+    )  # a budget that is too small is refused before any forward
+    if cutoff is None and not continuous(model.denoiser):
+        cutoff = math.inf
     if cutoff is None:
         held_out = (tokens if validation is None else validation)[:16].to(device)
         cutoff = choose_cutoff(
@@ -176,7 +203,11 @@ def score(
     length = tokens.shape[1]
     # logits of one denoiser call and states of one group of sequences: some 2^26 numbers each
     built = estimators(
-        budget, cutoff, table=table, batch_size=min(256, max(1, 2**26 // (length * v)))
+        model.denoiser,
+        budget,
+        cutoff,
+        table=table,
+        batch_size=min(256, max(1, 2**26 // (length * v))),
     )
     size = max(1, 2**24 // (budget * length * d))
     if len(tokens) == 0:  # a process without a share
@@ -219,6 +250,8 @@ def likelihood(
     begin, end = span
     if not 0 <= begin < end <= tokens.shape[1]:
         raise ValueError(f"a span must lie within 0 … {tokens.shape[1]}, got {begin} … {end}")
+    if not continuous(model.denoiser):
+        raise ValueError("spans are scored by conditioning, which needs a DSL model or an oracle")
     if cutoff is None:
         few = tokens[:16].to(model.denoiser.codebook.device)
         streams = Streams.derive(seed, range(len(few)), device=few.device)

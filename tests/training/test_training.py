@@ -13,12 +13,12 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from dsl import recipes
 from dsl.cli.main import main
 from dsl.models.config import ModelConfig
 from dsl.models.model import DSLModel
 from dsl.snr import LogNormal, Mixed, Roar
 from dsl.streams import Streams
-from dsl.training import recipe as recipes
 from dsl.training.checkpoint import Checkpoints
 from dsl.training.objective import MixedSNRObjective, ObjectiveConfig, crowding
 from dsl.training.optimizer import OptimizerConfig, average
@@ -55,7 +55,7 @@ class TestObjective:
 
     def loss(self, config: ObjectiveConfig, model: DSLModel | None = None) -> torch.Tensor:
         streams = Streams.derive(0, range(6))
-        return MixedSNRObjective(model or small(), config)(self.tokens, streams)
+        return MixedSNRObjective(model or small(), config)(self.tokens, streams, range(6), 6)
 
     def test_an_untrained_model_is_uniform(self) -> None:
         model = DSLModel(
@@ -81,9 +81,26 @@ class TestObjective:
     def test_the_noise_belongs_to_the_item(self) -> None:
         """An item's loss does not depend on the batch it is in."""
         objective = MixedSNRObjective(small(), ObjectiveConfig())
-        whole = objective(self.tokens, Streams.derive(3, range(6)))
-        alone = [objective(self.tokens[i : i + 1], Streams.derive(3, [i])).total for i in range(6)]
+        whole = objective(self.tokens, Streams.derive(3, range(6)), range(6), 6)
+        alone = [
+            objective(self.tokens[i : i + 1], Streams.derive(3, [i]), range(i, i + 1), 6).total
+            for i in range(6)
+        ]
         torch.testing.assert_close(whole.total, torch.stack(alone).mean())
+
+    @pytest.mark.parametrize("loss", ["cross-entropy", "embedding-mse"])
+    def test_chunks_change_neither_loss_nor_gradients(
+        self, loss: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        model, results = small(), []
+        for elements in (2**24, 7 * 4):  # all rows at once; four at a time
+            monkeypatch.setattr("dsl.training.objective.CHUNK_ELEMENTS", elements)
+            model.zero_grad()
+            total = self.loss(ObjectiveConfig(loss=loss), model).total  # type: ignore[arg-type]
+            total.backward()
+            results.append([total.detach(), *(p.grad.clone() for p in model.parameters())])
+        for whole, chunked in zip(*results, strict=True):
+            torch.testing.assert_close(whole, chunked)
 
     def test_masked_only_ignores_visible_tokens(self) -> None:
         config = ObjectiveConfig(Mixed(endpoint=Roar.atomic(), weight=0.0), masked_only=True)

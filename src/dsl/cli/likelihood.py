@@ -63,7 +63,7 @@ def main(arguments: Sequence[str]) -> None:
     spare = blocks[len(scored) :]
     process = this_process()
     mine = list(range(len(scored)))[process.rank :: process.count]
-    steps = len(mine) * len(estimators(max(options.budget, 4), 1.0, table=table))
+    steps = len(mine) * len(estimators(model.denoiser, max(options.budget, 4), 1.0, table=table))
     with progress(steps, "scoring", visible=process.rank == 0) as bar:
         report = score(
             model,
@@ -83,9 +83,10 @@ def main(arguments: Sequence[str]) -> None:
             "corpus": str(options.corpus),
             "budget": options.budget,
             "seed": options.seed,
-            "cutoff_chosen_on": chosen_on(options, len(spare)),
             **whole.to_dict(),
         }
+        if "cutoff" in result:
+            result["cutoff_chosen_on"] = chosen_on(options, len(spare))
         print(json.dumps(result)) if options.json else show(result)
 
 
@@ -118,13 +119,18 @@ def read_table(path: Path, length: int) -> Any:
     return Tabulated(times, snr)
 
 
+EXACT = (("chain rule", "chain_rule"), ("roar", "roar"))
+"""Rows of the table that are no contours, and where the result has them."""
+
+
 def show(result: dict[str, Any]) -> None:
     """Print the numbers as a table."""
     from rich.console import Console
     from rich.table import Table
 
     table = Table("estimator", "bits per token", "bits per character")
-    rows = {"roar": result["roar"], **result["path_integral"]}
+    rows = {name: result[key] for name, key in EXACT if key in result}
+    rows |= result.get("path_integral", {})
     for name, row in rows.items():
         characters, error = row.get("bits_per_character"), row.get("bits_per_character_stderr")
         table.add_row(
@@ -132,10 +138,14 @@ def show(result: dict[str, Any]) -> None:
             f"{row['bits_per_token']:.4f} ± {row['stderr']:.4f}",
             "" if characters is None else f"{characters:.4f} ± {error:.4f}",
         )
-    console, found = Console(), result["audit"]
+    console = Console()
     console.print(table)
+    console.print(f"{result['sequences']} blocks of {result['length']} tokens")
+    if "audit" not in result:
+        return
+    found = result["audit"]
     console.print(
-        f"{result['sequences']} blocks of {result['length']} tokens, Γ = {result['cutoff']:g}. "
+        f"Γ = {result['cutoff']:g}. "
         f"Audit: {' and '.join(found['between'])} differ by {found['spread']:.4f} ± "
         f"{found['stderr']:.4f} bits per token ({found['z']:.1f} standard errors)."
     )

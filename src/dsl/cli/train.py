@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from torch import nn
 
     from dsl.data.corpora import Corpus
-    from dsl.training.recipe import Recipe
+    from dsl.models.config import ModelConfig
+    from dsl.recipes import Recipe
     from dsl.training.trainer import Validator
     from dsl.types import Tokens
 
@@ -52,7 +53,7 @@ class TrainOptions:
 def main(arguments: Sequence[str]) -> None:
     """Read the recipe, build the run, train."""
     options = tyro.cli(TrainOptions, args=list(arguments), prog="dsl train")
-    from dsl.training import recipe as recipes
+    from dsl import recipes
 
     recipe = recipes.read(options.recipe, options.set, smoke=options.smoke)
     options.out.mkdir(parents=True, exist_ok=True)
@@ -79,7 +80,7 @@ def locked(folder: Path) -> Iterator[None]:
 
 def agree(path: Path, recipe: Recipe) -> None:
     """Write the resolved recipe, or refuse to go on with another one; more steps are fine."""
-    from dsl.training import recipe as recipes
+    from dsl import recipes
 
     if path.exists():
         before = recipes.read(path)
@@ -101,9 +102,8 @@ def run(recipe: Recipe, options: TrainOptions, arguments: Sequence[str]) -> None
     from dsl.cli.processes import rank
     from dsl.data.corpora import prepare
     from dsl.data.windows import Windows, tokenise
+    from dsl.loading import write_network
     from dsl.models.config import ModelConfig
-    from dsl.models.model import DSLModel
-    from dsl.training.objective import MixedSNRObjective
     from dsl.training.trainer import Trainer
 
     console = Console(stderr=True)
@@ -118,18 +118,17 @@ def run(recipe: Recipe, options: TrainOptions, arguments: Sequence[str]) -> None
     held_out = Windows(tokenise(corpus, "validation", tokenizer), recipe.data.length)
     torch.manual_seed(recipe.trainer.seed)
     config = ModelConfig.from_dict(_shape(recipe, tokenizer.get_vocab_size()))
-    model = DSLModel(config)
+    objective = _objective(recipe, config)
     if options.init is not None:
-        _initialise(model, options.init)
+        _initialise(objective.model, options.init)
 
-    def write_model(module: nn.Module, path: Path) -> None:
-        assert isinstance(module, DSLModel)
-        module.save_pretrained(path)
+    def write_model(module: Any, path: Path) -> None:
+        write_network(module, path)
         tokenizer.save(str(path / "tokenizer.json"))
 
     log = Log(options.out / "log.jsonl", console, recipe.trainer.steps, visible=rank() == 0)
     trainer = Trainer(
-        MixedSNRObjective(model, recipe.objective),
+        objective,
         train.batch,
         recipe.trainer,
         recipe.optimizer,
@@ -152,21 +151,28 @@ def run(recipe: Recipe, options: TrainOptions, arguments: Sequence[str]) -> None
 
 def validator(tokens: Tokens) -> Validator:
     """Measure ROAR and path-integral NLL on a fixed set with fixed noise, in bits per token."""
+    from dsl.likelihoods.chain_rule import Autoregressive, ChainRule
     from dsl.likelihoods.estimate import Likelihood
     from dsl.likelihoods.path_integral import PathIntegral
     from dsl.likelihoods.roar import Roar
-    from dsl.models.model import DSLModel
+    from dsl.scoring import continuous
     from dsl.streams import Streams
 
-    def validate(model: nn.Module) -> dict[str, float]:
-        assert isinstance(model, DSLModel)
+    def validate(model: Any) -> dict[str, float]:
         was_training = model.training
         model.eval()
         bits = {}
         estimators: dict[str, Likelihood] = {
+            "chain rule": ChainRule(),
             "roar": Roar(2, 4),
             "shared": PathIntegral("shared", 20.0, 2, 8),
         }
+        if isinstance(model, Autoregressive):
+            estimators = {"chain rule": estimators["chain rule"]}
+        else:
+            del estimators["chain rule"]
+            if not continuous(model):
+                del estimators["shared"]
         device = model.codebook.device
         for name, estimator in estimators.items():
             streams = Streams.derive(0, range(len(tokens)), device=device)
@@ -175,7 +181,7 @@ def validator(tokens: Tokens) -> Validator:
             bits[name] = float(values.mean())
             bits[f"{name}_stderr"] = float(values.std()) / len(values) ** 0.5
         model.train(was_training)
-        return {"loss": bits["roar"], **bits}
+        return {"loss": next(iter(bits.values())), **bits}
 
     return validate
 
@@ -219,15 +225,26 @@ class Log:
             file.write(json.dumps(event) + "\n")
         if "validation" in event:
             bits = event["validation"]
-            self.validation = f"validation {bits['roar']:.3f} bits"
-            self.say(
-                f"step {event['step']}: validation ROAR {bits['roar']:.4f}, "
-                f"path integral {bits['shared']:.4f} bits per token"
-            )
+            self.validation = f"validation {bits['loss']:.3f} bits"
+            shown = [f"{n} {b:.4f}" for n, b in bits.items() if n != "loss" and "stderr" not in n]
+            self.say(f"step {event['step']}: validation {', '.join(shown)} bits per token")
         else:
             rate = f"{event['tokens_per_second']:,.0f} tokens/s"
             text = f"loss {event['loss']:.4f}  {rate}  {self.validation}"
             self.bar.update(self.task, completed=event["step"], description=text)
+
+
+def _objective(recipe: Recipe, config: ModelConfig) -> Any:
+    from dsl.baselines.ar import ArModel, ArObjective, ArObjectiveConfig
+    from dsl.baselines.mdlm import MdlmModel, MdlmObjective, MdlmObjectiveConfig
+    from dsl.models.model import DSLModel
+    from dsl.training.objective import MixedSNRObjective
+
+    if isinstance(recipe.objective, MdlmObjectiveConfig):
+        return MdlmObjective(MdlmModel(config))
+    if isinstance(recipe.objective, ArObjectiveConfig):
+        return ArObjective(ArModel(config))
+    return MixedSNRObjective(DSLModel(config), recipe.objective)
 
 
 def _shape(recipe: Recipe, vocab_size: int) -> dict[str, Any]:

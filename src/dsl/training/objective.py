@@ -7,15 +7,19 @@ from itertools import pairwise
 from typing import Literal
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from dsl.channel import observe
 from dsl.denoiser import posterior_mean
 from dsl.models.model import DSLModel
 from dsl.snr import Mixed
 from dsl.streams import Streams
-from dsl.types import Tokens
+from dsl.types import Codebook, Tokens
+
+CHUNK_ELEMENTS = 2**24
+"""Logits that exist at any one time: 64 MB in float32."""
 
 BANDS = (0.0, 0.5, 2.0, 8.0, 32.0, float("inf"))
 """Edges of the SNR bands whose losses are logged."""
@@ -53,25 +57,41 @@ class MixedSNRObjective(nn.Module):
         super().__init__()
         self.model, self.config = model, config
 
-    def forward(self, tokens: Tokens, streams: Streams) -> Loss:
-        """Return the loss of a batch whose noise comes from the streams."""
+    def forward(self, tokens: Tokens, streams: Streams, places: range, batch: int) -> Loss:
+        """Return the loss of items at these places of the global batch, each with its stream."""
         b, length = tokens.shape
         snr = self.config.snr.sample((b, length), generator=streams).to(tokens.device)
         codebook = self.model.codebook
         z = observe(codebook[tokens], snr.to(codebook.dtype), generator=streams)
-        logits = self.model(z)
-        if self.config.loss == "cross-entropy":
-            losses = nn.functional.cross_entropy(
-                logits.flatten(0, 1).float(), tokens.flatten(), reduction="none"
-            ).reshape(b, length)
-        else:
-            x_hat = posterior_mean(logits.float(), codebook.float())
-            losses = (codebook[tokens] - x_hat).square().sum(dim=-1)
+        features = self.model.backbone.features(self.model.mixtures(z)).flatten(0, 1)
+        losses = self._losses(features, tokens.flatten(), codebook).reshape(b, length)
         counted = snr < 1.0 if self.config.masked_only else torch.ones_like(snr, dtype=torch.bool)
         total = (losses * counted).sum() / counted.sum().clamp(min=1)
         if self.config.codebook_penalty > 0:
             total = total + self.config.codebook_penalty * crowding(codebook)
         return Loss(total, self._parts(losses.detach(), snr))
+
+    def _losses(
+        self, features: Float[Tensor, "n h"], tokens: Int[Tensor, "n"], codebook: Codebook
+    ) -> Float[Tensor, "n"]:
+        """Pass the head a chunk of rows at a time: no more of n x v logits is ever there."""
+        chunk = max(1, CHUNK_ELEMENTS // len(codebook))
+        if len(features) <= chunk:
+            return self._compare(features, tokens, codebook)
+        parts = [
+            checkpoint(self._compare, rows, wanted, codebook, use_reentrant=False)
+            for rows, wanted in zip(features.split(chunk), tokens.split(chunk), strict=True)
+        ]
+        return torch.cat(parts)
+
+    def _compare(
+        self, features: Float[Tensor, "m h"], tokens: Int[Tensor, "m"], codebook: Codebook
+    ) -> Float[Tensor, "m"]:
+        logits = self.model.backbone.head(features).float()
+        if self.config.loss == "cross-entropy":
+            return nn.functional.cross_entropy(logits, tokens, reduction="none")
+        x_hat = posterior_mean(logits, codebook.float())
+        return (codebook[tokens] - x_hat).square().sum(dim=-1)
 
     def _parts(self, losses: Tensor, snr: Tensor) -> dict[str, tuple[Tensor, Tensor]]:
         parts = {"all": torch.ones_like(snr, dtype=torch.bool)}

@@ -23,7 +23,6 @@ from torch.optim.swa_utils import AveragedModel
 
 from dsl.streams import Streams, stream
 from dsl.training.checkpoint import Checkpoints, flatten_optimizer, restore_optimizer
-from dsl.training.objective import Loss
 from dsl.training.optimizer import OptimizerConfig, adamw, average
 from dsl.types import Tokens
 
@@ -55,7 +54,6 @@ Batches = Callable[[int, range, int], Tokens]
 """(step, places in the global batch, global batch) to tokens."""
 Validator = Callable[[nn.Module], dict[str, float]]
 """Measures the averaged model; its 'loss' decides which checkpoint is the best."""
-Objective = Callable[[Tokens, Streams], Loss]
 
 
 @dataclass
@@ -63,7 +61,7 @@ class Trainer:
     """A run: an objective, its data, and a directory."""
 
     objective: nn.Module
-    """Its forward takes tokens and streams and returns a Loss; its `model` is what is trained."""
+    """Takes tokens, streams, places and batch and returns a Loss; its `model` is trained."""
     batches: Batches
     config: TrainerConfig
     optimizer: OptimizerConfig
@@ -141,7 +139,7 @@ class Trainer:
             torch.manual_seed(stream(self.config.seed, step, places[0], 1).initial_seed())
             last = number == len(pieces) - 1
             with self.accelerator.no_sync(self.forward) if not last else _nothing():
-                loss = self.forward(tokens, streams)
+                loss = self.forward(tokens, streams, places, self.config.batch)
                 self.accelerator.backward(loss.total * len(places) / share)
             total += float(loss.total.detach()) * len(places) / share
             seen += tokens.numel() * self.accelerator.num_processes

@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
 import cattrs
 import yaml
+from cattrs.strategies import configure_tagged_union
 
 from dsl import plain
+from dsl.baselines.ar import ArObjectiveConfig
+from dsl.baselines.mdlm import MdlmObjectiveConfig
 from dsl.training.objective import ObjectiveConfig
 from dsl.training.optimizer import OptimizerConfig
 from dsl.training.trainer import TrainerConfig
+
+Objective = ObjectiveConfig | MdlmObjectiveConfig | ArObjectiveConfig
+KINDS = {"dsl": ObjectiveConfig, "mdlm": MdlmObjectiveConfig, "ar": ArObjectiveConfig}
 
 
 @dataclass(frozen=True)
@@ -38,7 +45,8 @@ class Recipe:
     data: DataConfig
     model: dict[str, Any]
     """Fields of ModelConfig; the vocabulary and the length come from the data."""
-    objective: ObjectiveConfig = field(default_factory=ObjectiveConfig)
+    objective: Objective = field(default_factory=ObjectiveConfig)
+    """dsl, mdlm or ar; or a mapping with that as its `kind`."""
     optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
     trainer: TrainerConfig = field(default_factory=TrainerConfig)
     smoke: dict[str, Any] = field(default_factory=dict)
@@ -66,7 +74,7 @@ def read(path: Path, changes: Sequence[str] = (), *, smoke: bool = False) -> Rec
 def from_data(data: Mapping[str, Any], name: str) -> Recipe:
     """Build a recipe from plain data, refusing keys it does not have."""
     try:
-        recipe: Recipe = plain.converter().structure(data, Recipe)
+        recipe: Recipe = _converter().structure(_spelled_out(data), Recipe)
     except cattrs.BaseValidationError as error:
         raise ValueError(f"{name}: {plain.explain(error)}") from error
     return recipe
@@ -74,8 +82,35 @@ def from_data(data: Mapping[str, Any], name: str) -> Recipe:
 
 def write(recipe: Recipe) -> str:
     """Return the resolved recipe as YAML."""
-    text: str = yaml.safe_dump(asdict(recipe), sort_keys=False)
+    text: str = yaml.safe_dump(_converter().unstructure(recipe), sort_keys=False)
     return text
+
+
+def _spelled_out(data: Mapping[str, Any]) -> dict[str, Any]:
+    """Let `objective: mdlm` stand for the mapping it means."""
+    whole = dict(data)
+    objective = whole.get("objective")
+    if isinstance(objective, str):
+        if objective not in KINDS:
+            raise ValueError(f"objective must be one of {', '.join(KINDS)}; got {objective!r}")
+        whole["objective"] = {"kind": objective}
+    elif isinstance(objective, Mapping) and objective.get("kind", "dsl") not in KINDS:
+        raise ValueError(f"objective.kind must be one of {', '.join(KINDS)}")
+    return whole
+
+
+@cache
+def _converter() -> cattrs.Converter:
+    converter = plain.converter()
+    names = {kind: name for name, kind in KINDS.items()}
+    configure_tagged_union(
+        Objective,
+        converter,
+        tag_name="kind",
+        tag_generator=names.__getitem__,
+        default=ObjectiveConfig,
+    )
+    return converter
 
 
 def _merge(data: dict[str, Any], changes: Mapping[str, Any]) -> None:
