@@ -339,3 +339,56 @@ def test_two_ranks_are_one_process_with_the_same_batch(tmp_path: Path, cache: Pa
     ours, theirs = weights(tmp_path / "shared"), weights(tmp_path / "alone")
     for name in theirs:
         torch.testing.assert_close(ours[name], theirs[name], atol=1e-4, rtol=1e-3, msg=name)
+
+
+SHARDED = """
+import torch
+import torch.distributed as dist
+from torch.distributed.fsdp import FSDPModule, fully_shard
+from dsl.models.config import ModelConfig
+from dsl.models.model import DSLModel
+from dsl.streams import Streams
+from dsl.training.objective import MixedSNRObjective, ObjectiveConfig
+
+dist.init_process_group("gloo")
+rank = dist.get_rank()
+torch.manual_seed(0)
+config = ModelConfig(7, codebook_dim=6, hidden_dim=16, cond_dim=4, n_blocks=2, n_heads=2)
+tokens = torch.randint(7, (4, 5))
+
+def objective():
+    torch.manual_seed(1)
+    model = DSLModel(config).eval()
+    for parameter in model.parameters():
+        torch.nn.init.normal_(parameter, std=0.3)
+    return MixedSNRObjective(model, ObjectiveConfig())
+
+plain = objective()
+plain(tokens, Streams.derive(0, range(4)), range(4), 4).total.backward()
+wanted = {name: p.grad for name, p in plain.named_parameters()}
+
+sharded = objective()
+for block in sharded.model.backbone.blocks:
+    fully_shard(block)
+fully_shard(sharded)
+assert isinstance(sharded, FSDPModule)
+mine = range(2 * rank, 2 * rank + 2)
+sharded(tokens[mine.start : mine.stop], Streams.derive(0, mine), mine, 4).total.backward()
+for name, parameter in sharded.named_parameters():
+    torch.testing.assert_close(parameter.grad.full_tensor(), wanted[name], atol=1e-6, rtol=1e-4)
+dist.destroy_process_group()
+print("the gradients agree")
+"""
+
+
+@pytest.mark.slow
+def test_sharded_gradients_are_whole_gradients(tmp_path: Path) -> None:
+    """FSDP2 on two gloo ranks: every gradient, gathered, is that of one process."""
+    script = tmp_path / "sharded.py"
+    script.write_text(SHARDED)
+    launch = ["-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", "29773"]
+    done = subprocess.run(
+        [sys.executable, *launch, str(script)], capture_output=True, text=True, timeout=200
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert done.stdout.count("the gradients agree") == 2

@@ -67,7 +67,7 @@ class Converter(nn.Module):
     ) -> None:
         super().__init__()
         self.values = values
-        self.beta = nn.Parameter(torch.tensor(float(beta)))
+        self.beta = nn.Parameter(torch.tensor([float(beta)]))  # one axis: FSDP2 wants one
         self.bias = nn.Parameter(torch.zeros(vocab_size + 1))
         self.set_mask_probability(mask_probability)
 
