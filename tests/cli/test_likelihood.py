@@ -198,7 +198,7 @@ def test_special_tokens_can_be_left_out_of_the_account() -> None:
 def test_processes_share_a_corpus(capsys: pytest.CaptureFixture[str], corpus: Path) -> None:
     job = ["oracle:markov", str(corpus), "--limit", "7", "--budget", "16"]
     alone = run(capsys, *job)
-    launch = ["-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", "29766"]
+    launch = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     done = subprocess.run(
         [sys.executable, *launch, "-m", "dsl", "likelihood", *job, "--json"],
         capture_output=True,

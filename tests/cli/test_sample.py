@@ -176,7 +176,7 @@ def test_processes_share_a_job(tmp_path: Path, capsys: pytest.CaptureFixture[str
     job = ["sample", "-n", "7", "--sampler", "mdlm@6", "--batch-size", "2", "--seed", "4", "--out"]
     alone, shared = tmp_path / "alone.jsonl", tmp_path / "shared.jsonl"
     run(capsys, *job, str(alone))
-    launch = ["-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", "29765"]
+    launch = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     done = subprocess.run(
         [sys.executable, *launch, "-m", "dsl", *job, str(shared)],
         capture_output=True,

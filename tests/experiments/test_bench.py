@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
-from dsl.experiments.bench import Overhead, Parallel, Speed, overhead, parallel, speed
+from dsl.experiments.bench import (
+    Overhead,
+    Parallel,
+    Speed,
+    overhead,
+    parallel,
+    speed,
+    training,
+)
 from dsl.models.config import ModelConfig
 
 
@@ -20,3 +28,8 @@ def test_overhead_and_parallel_report_what_they_ran() -> None:
     rough = parallel("mdlm", 2, draws=500)
     assert isinstance(rough, Parallel)
     assert rough.nfe <= 3 and 0.5 < rough.invalid < 1
+
+
+def test_training_steps_are_compared_in_pairs() -> None:
+    result = training(length=8, batch=2, pairs=2)
+    assert result.ratio > 0 and result.loader_ratio > 1

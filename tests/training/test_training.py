@@ -331,7 +331,7 @@ def test_a_signal_saves_and_says_how_to_go_on(tmp_path: Path, cache: Path) -> No
 
 @pytest.mark.slow
 def test_two_ranks_are_one_process_with_the_same_batch(tmp_path: Path, cache: Path) -> None:
-    launch = ["-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", "29771"]
+    launch = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     alone = command(tmp_path / "alone", cache)
     shared = command(tmp_path / "shared", cache)
     subprocess.run(alone, check=True, capture_output=True)
@@ -386,7 +386,7 @@ def test_sharded_gradients_are_whole_gradients(tmp_path: Path) -> None:
     """FSDP2 on two gloo ranks: every gradient, gathered, is that of one process."""
     script = tmp_path / "sharded.py"
     script.write_text(SHARDED)
-    launch = ["-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", "29773"]
+    launch = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     done = subprocess.run(
         [sys.executable, *launch, str(script)], capture_output=True, text=True, timeout=200
     )

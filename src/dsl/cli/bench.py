@@ -14,19 +14,22 @@ from rich.table import Table
 
 @dataclass(frozen=True)
 class BenchOptions:
-    """Measure samplers on this machine; every figure is a ratio within one run.
+    """Measure samplers and training on this machine; every figure is a ratio within one run.
 
     speed: a masked run at T = L with the small network and GPT-2's vocabulary against the plain
     loop. overhead: what samplers cost beside their denoiser calls. parallel: how the error of
     revealing several tokens at once falls with the number of steps, where the truth is known.
+    training: a DSL step against an MDLM step on the same backbone, and the data loader.
     """
 
-    what: tyro.conf.Positional[Literal["speed", "overhead", "parallel"]]
+    what: tyro.conf.Positional[Literal["speed", "overhead", "parallel", "training"]]
     """What to measure."""
     length: int = 1024
     """For speed: tokens and steps."""
     states: int = 8
     """For speed: states along the run at which both loops are timed."""
+    vocab_size: int = 27
+    """For training: tokens; above 257 the small backbone takes the place of the tiny one."""
     seed: int = 0
     """Where the random numbers start."""
     json: bool = False
@@ -54,6 +57,8 @@ def main(arguments: Sequence[str]) -> None:
         for name in ("mdlm@64", "remdm-loop@64", "first-hitting@64", "roar"):
             errors.print(f"timing {name}")
             rows.append(bench.overhead(name, seed=options.seed))
+    elif options.what == "training":
+        rows.append(bench.training(vocab_size=options.vocab_size, seed=options.seed))
     else:
         for name in ("mdlm", "fb", "dfm", "remdm-cap", "remdm-conf", "remdm-loop"):
             for steps in (4, 16, 64, 256):

@@ -1,4 +1,4 @@
-"""Benchmarks of sampling, each a ratio of two things measured in one run."""
+"""Benchmarks of sampling and training, each a ratio of two things measured in one run."""
 
 from __future__ import annotations
 
@@ -7,9 +7,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from statistics import fmean, stdev
 
+import numpy as np
 import torch
 
 from dsl import oracle
+from dsl.baselines.mdlm import MdlmModel, MdlmObjective
+from dsl.data.windows import Windows
 from dsl.denoiser import Denoiser, Endpoints
 from dsl.models.config import ModelConfig, small
 from dsl.models.model import DSLModel
@@ -18,6 +21,7 @@ from dsl.sampling.ancestral import Ancestral
 from dsl.sampling.sampler import last
 from dsl.sampling.state import State
 from dsl.streams import Streams, stream
+from dsl.training.objective import MixedSNRObjective, ObjectiveConfig
 from dsl.types import Codebook, Mask, Noisy, Rows
 
 
@@ -173,3 +177,68 @@ def parallel(name: str, steps: int, *, draws: int = 20_000, seed: int = 0) -> Pa
     share = float((toy.log_prob(end.tokens) == -torch.inf).double().mean())
     stderr = (share * (1 - share) / draws) ** 0.5
     return Parallel(name, steps, draws, share, stderr, float(end.nfe.double().mean()))
+
+
+@dataclass(frozen=True)
+class Training:
+    """What a DSL training step costs beside an MDLM step on the same backbone."""
+
+    vocab_size: int
+    length: int
+    batch: int
+    seconds_dsl: float
+    seconds_mdlm: float
+    ratio: float
+    stderr: float
+    """Of the ratio, over the pairs of steps."""
+    loader_ratio: float
+    """How many times faster batches are made than DSL steps use them."""
+
+
+def training(
+    *, vocab_size: int = 27, length: int = 128, batch: int = 16, pairs: int = 8, seed: int = 0
+) -> Training:
+    """Time forward and backward of both objectives in turn, on the text8-tiny backbone."""
+    torch.manual_seed(seed)
+    exact = vocab_size <= 257
+    config = ModelConfig(
+        vocab_size,
+        codebook_dim=vocab_size - 1 if exact else 64,
+        hidden_dim=192 if exact else 768,
+        cond_dim=32 if exact else 128,
+        n_blocks=6 if exact else 12,
+        n_heads=6 if exact else 12,
+        dropout=0.0,
+        model_length=length,
+    )
+    objectives = {
+        "dsl": MixedSNRObjective(DSLModel(config), ObjectiveConfig()),
+        "mdlm": MdlmObjective(MdlmModel(config)),
+    }
+    windows = Windows(np.random.default_rng(seed).integers(0, vocab_size, 10**6), length)
+    seconds: dict[str, list[float]] = {"dsl": [], "mdlm": []}
+    for step in range(pairs + 1):
+        tokens = windows.batch(step, range(batch), batch)
+        for name, objective in objectives.items():
+            streams = Streams.derive(seed, range(batch))
+            objective.zero_grad()
+            began = time.perf_counter()
+            objective(tokens, streams, range(batch), batch).total.backward()
+            if step > 0:  # the first pair warms up
+                seconds[name].append(time.perf_counter() - began)
+    began = time.perf_counter()
+    for step in range(50):
+        windows.batch(step, range(batch), batch)
+    loading = (time.perf_counter() - began) / 50
+    ours, theirs = seconds["dsl"], seconds["mdlm"]
+    ratios = [a / b for a, b in zip(ours, theirs, strict=True)]
+    return Training(
+        vocab_size,
+        length,
+        batch,
+        fmean(ours),
+        fmean(theirs),
+        fmean(ours) / fmean(theirs),
+        stdev(ratios) / len(ratios) ** 0.5,
+        fmean(ours) / loading,
+    )
