@@ -6,7 +6,7 @@ processes share the job, and whichever of its neighbours have already finished.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -84,22 +84,29 @@ def permutation(
 
 
 def _draw(
-    draw: object,
+    draw: Callable[..., Tensor],
     shape: Sequence[int],
     generator: Randomness,
     dtype: torch.dtype | None,
     device: torch.device | None,
 ) -> Tensor:
-    assert callable(draw)
-    if not isinstance(generator, Streams):
-        drawn = draw(tuple(shape), generator=generator, dtype=dtype, device=device)
-    elif len(generator) != shape[0]:
+    if generator is None:
+        return draw(tuple(shape), dtype=dtype, device=device)
+    if isinstance(generator, torch.Generator):
+        return _from(generator, draw, shape, dtype, device)
+    if len(generator) != shape[0]:
         raise ValueError(f"{len(generator)} streams cannot serve a batch of {shape[0]} sequences")
-    else:
-        rows = [
-            draw(tuple(shape[1:]), generator=own, dtype=dtype, device=device)
-            for own in generator.generators
-        ]
-        drawn = torch.stack(rows) if rows else torch.empty(tuple(shape), dtype=dtype, device=device)
-    assert isinstance(drawn, Tensor)
-    return drawn
+    rows = [_from(own, draw, shape[1:], dtype, device) for own in generator.generators]
+    return torch.stack(rows) if rows else torch.empty(tuple(shape), dtype=dtype, device=device)
+
+
+def _from(
+    generator: torch.Generator,
+    draw: Callable[..., Tensor],
+    shape: Sequence[int],
+    dtype: torch.dtype | None,
+    device: torch.device | None,
+) -> Tensor:
+    """Draw where the generator lives, so that one on the CPU serves tensors anywhere."""
+    drawn = draw(tuple(shape), generator=generator, dtype=dtype, device=generator.device)
+    return drawn if device is None else drawn.to(device)

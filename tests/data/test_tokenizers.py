@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dsl.data.tokenizers import characters, decode, encode
+from dsl.data.tokenizers import byte_level, characters, decode, encode
 
 TEXT8 = "abcdefghijklmnopqrstuvwxyz "
 
@@ -14,6 +14,14 @@ def test_characters_round_trip(text: str) -> None:
     tokenizer = characters(TEXT8)
     ids = encode(tokenizer, text)
     assert ids == [TEXT8.index(character) for character in text]
+    assert decode(tokenizer, ids) == text
+
+
+@given(st.text())
+def test_bytes_round_trip_any_text(text: str) -> None:
+    tokenizer = byte_level()
+    ids = encode(tokenizer, text)
+    assert ids == list(text.encode())
     assert decode(tokenizer, ids) == text
 
 

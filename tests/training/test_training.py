@@ -137,7 +137,7 @@ class TestOptimizer:
     def test_the_average_forgets_its_beginning(self) -> None:
         update, mean = average(0.9999), torch.zeros(1)
         for n in range(200):
-            mean = update(mean, torch.ones(1), n)  # type: ignore[operator]
+            mean = update(mean, torch.ones(1), n)
         assert float(mean) > 0.99
 
     def test_impossible_settings_are_refused(self) -> None:

@@ -262,6 +262,8 @@ def _shape(recipe: Recipe, vocab_size: int) -> dict[str, Any]:
 def _tokenizer(recipe: Recipe, corpus: Corpus) -> Tokenizer:
     from dsl.data import tokenizers
 
+    if recipe.data.tokenizer == "bytes":
+        return tokenizers.byte_level()
     if recipe.data.tokenizer != "characters":
         return tokenizers.read(Path(recipe.data.tokenizer))
     alphabet = corpus.alphabet

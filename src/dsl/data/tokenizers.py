@@ -20,6 +20,30 @@ def characters(alphabet: str) -> Tokenizer:
     return tokenizer
 
 
+def byte_level() -> Tokenizer:
+    """Make a tokenizer with one token for each byte of UTF-8, its id the byte: any text fits."""
+    vocabulary = {character: byte for byte, character in enumerate(_byte_characters())}
+    tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token=_byte_characters()[0]))
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        [
+            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+            pre_tokenizers.Split(Regex(r"[\s\S]"), "isolated"),
+        ]
+    )
+    tokenizer.decoder = decoders.ByteLevel()
+    return tokenizer
+
+
+def _byte_characters() -> list[str]:
+    """Return the printable character by which the library writes each byte.
+
+    Printable bytes of Latin-1 stand for themselves, the others for what follows byte 255.
+    """
+    printable = {*range(33, 127), *range(161, 173), *range(174, 256)}
+    others = (chr(code) for code in range(256, 512))
+    return [chr(byte) if byte in printable else next(others) for byte in range(256)]
+
+
 def read(path: Path) -> Tokenizer:
     """Read a tokenizer.json."""
     try:

@@ -60,7 +60,7 @@ class MixedSNRObjective(nn.Module):
     def forward(self, tokens: Tokens, streams: Streams, places: range, batch: int) -> Loss:
         """Return the loss of items at these places of the global batch, each with its stream."""
         b, length = tokens.shape
-        snr = self.config.snr.sample((b, length), generator=streams).to(tokens.device)
+        snr = self.config.snr.sample((b, length), generator=streams, device=tokens.device)
         codebook = self.model.codebook
         z = observe(codebook[tokens], snr.to(codebook.dtype), generator=streams)
         features = self.model.backbone.features(self.model.mixtures(z)).flatten(0, 1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -60,7 +61,7 @@ def adamw(module: nn.Module, config: OptimizerConfig) -> torch.optim.AdamW:
     )
 
 
-def average(decay: float) -> object:
+def average(decay: float) -> Callable[[Tensor, Tensor, Tensor | int], Tensor]:
     """Return the update of torch's AveragedModel: a decay that starts low.
 
     A constant .9999 would keep most of the initial weights in a short run; min(decay,

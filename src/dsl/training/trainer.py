@@ -134,7 +134,10 @@ class Trainer:
         parts: dict[str, tuple[float, float]] = {}
         for number, places in enumerate(pieces):
             tokens = self.batches(step, places, self.config.batch).to(self.accelerator.device)
-            streams = Streams(tuple(stream(self.config.seed, step, i) for i in places))
+            device = self.accelerator.device
+            streams = Streams(
+                tuple(stream(self.config.seed, step, i, device=device) for i in places)
+            )
             # dropout draws from the global generator: give it a state that depends on the step
             torch.manual_seed(stream(self.config.seed, step, places[0], 1).initial_seed())
             last = number == len(pieces) - 1
