@@ -22,13 +22,16 @@ from dsl.likelihoods.chain_rule import Autoregressive, ChainRule
 from dsl.likelihoods.estimate import Estimate, Likelihood, Mean
 from dsl.likelihoods.path_integral import PathIntegral, choose_cutoff
 from dsl.likelihoods.roar import Roar
-from dsl.loading import Model, load
+from dsl.loading import Model, Network, load
 from dsl.path import Tabulated
 from dsl.streams import Streams, stream
 from dsl.types import Tokens
 
 CONTOURS = ("shared", "sequential", "random-order")
 LEAST_BUDGET = 4
+
+Validate = Callable[[Network], dict[str, float]]
+"""Measures a network while it is being trained."""
 
 
 def estimators(
@@ -225,6 +228,33 @@ def score(
                 on_progress(len(rows), rows.numel())
     estimates = {name: Estimate.join(of) for name, of in parts.items()}
     return Report(model, tokens, estimates, cutoff)
+
+
+VALIDATED = ("chain-rule", "roar", "shared")
+
+
+def validator(tokens: Tokens, *, budget: int = 16, cutoff: float = 20.0) -> Validate:
+    """Measure a network on fixed blocks with fixed noise, in bits per token.
+
+    An autoregressive network by its chain rule, any other by ROAR and, if it has states between
+    mask and token, along the shared contour. The first of these is its `loss`.
+    """
+
+    def validate(network: Network) -> dict[str, float]:
+        training = network.training
+        network.eval()
+        device = network.codebook.device
+        bits: dict[str, float] = {}
+        for name, estimator in estimators(network, budget, cutoff).items():
+            if name in VALIDATED:
+                streams = Streams.derive(0, range(len(tokens)), device=device)
+                nats = estimator(network, tokens.to(device), generator=streams).nats
+                values = Mean.of(nats / tokens.shape[1] / math.log(2), torch.zeros_like(nats))
+                bits |= {name: values.mean, f"{name}_stderr": values.stderr}
+        network.train(training)
+        return {"loss": next(iter(bits.values())), **bits}
+
+    return validate
 
 
 def likelihood(

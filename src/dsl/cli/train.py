@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import fcntl
-import json
-import math
+import shlex
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -24,8 +23,6 @@ if TYPE_CHECKING:
     from dsl.data.corpora import Corpus
     from dsl.models.config import ModelConfig
     from dsl.recipes import Recipe
-    from dsl.training.trainer import Validator
-    from dsl.types import Tokens
 
 
 @dataclass(frozen=True)
@@ -100,10 +97,12 @@ def run(recipe: Recipe, options: TrainOptions, arguments: Sequence[str]) -> None
 
     from dsl.cli.data import default_cache
     from dsl.cli.processes import rank
+    from dsl.cli.training_log import Log
     from dsl.data.corpora import prepare
     from dsl.data.windows import Windows, tokenise
     from dsl.loading import write_network
     from dsl.models.config import ModelConfig
+    from dsl.scoring import validator
     from dsl.training.trainer import Trainer
 
     console = Console(stderr=True)
@@ -143,95 +142,10 @@ def run(recipe: Recipe, options: TrainOptions, arguments: Sequence[str]) -> None
     if rank() > 0:
         return
     if reached < recipe.trainer.steps:
-        print(f"stopped at step {reached}; go on with: dsl train {' '.join(arguments)}")
+        print(f"stopped at step {reached}; go on with: dsl train {shlex.join(arguments)}")
         return
     write_model(trainer.ema.module, options.out / "model")
     print(f"trained to step {reached}: {options.out / 'model'}")
-
-
-def validator(tokens: Tokens) -> Validator:
-    """Measure ROAR and path-integral NLL on a fixed set with fixed noise, in bits per token."""
-    from dsl.likelihoods.chain_rule import Autoregressive, ChainRule
-    from dsl.likelihoods.estimate import Likelihood
-    from dsl.likelihoods.path_integral import PathIntegral
-    from dsl.likelihoods.roar import Roar
-    from dsl.scoring import continuous
-    from dsl.streams import Streams
-
-    def validate(model: Any) -> dict[str, float]:
-        was_training = model.training
-        model.eval()
-        bits = {}
-        estimators: dict[str, Likelihood] = {
-            "chain rule": ChainRule(),
-            "roar": Roar(2, 4),
-            "shared": PathIntegral("shared", 20.0, 2, 8),
-        }
-        if isinstance(model, Autoregressive):
-            estimators = {"chain rule": estimators["chain rule"]}
-        else:
-            del estimators["chain rule"]
-            if not continuous(model):
-                del estimators["shared"]
-        device = model.codebook.device
-        for name, estimator in estimators.items():
-            streams = Streams.derive(0, range(len(tokens)), device=device)
-            estimate = estimator(model, tokens.to(device), generator=streams)
-            values = estimate.nats / tokens.shape[1] / math.log(2)
-            bits[name] = float(values.mean())
-            bits[f"{name}_stderr"] = float(values.std()) / len(values) ** 0.5
-        model.train(was_training)
-        return {"loss": next(iter(bits.values())), **bits}
-
-    return validate
-
-
-class Log:
-    """The run's record: a JSON line for every event, and a progress line for people."""
-
-    def __init__(self, path: Path, console: Any, steps: int, *, visible: bool) -> None:
-        from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
-
-        self.path, self.visible, self.console = path, visible, console
-        self.bar = Progress(
-            TextColumn("step {task.completed}/{task.total}"),
-            BarColumn(),
-            TextColumn("{task.description}"),
-            TimeRemainingColumn(),
-            console=console,
-            transient=True,
-            disable=not visible or not console.is_terminal,
-        )
-        self.task = self.bar.add_task("", total=steps)
-        self.validation = ""
-
-    def __enter__(self) -> Log:
-        self.bar.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.bar.stop()
-
-    def say(self, text: str) -> None:
-        """Tell the user something that happened."""
-        if self.visible:
-            self.console.print(text)
-
-    def record(self, event: dict[str, Any]) -> None:
-        """Write an event down and show it."""
-        if not self.visible:
-            return
-        with self.path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(event) + "\n")
-        if "validation" in event:
-            bits = event["validation"]
-            self.validation = f"validation {bits['loss']:.3f} bits"
-            shown = [f"{n} {b:.4f}" for n, b in bits.items() if n != "loss" and "stderr" not in n]
-            self.say(f"step {event['step']}: validation {', '.join(shown)} bits per token")
-        else:
-            rate = f"{event['tokens_per_second']:,.0f} tokens/s"
-            text = f"loss {event['loss']:.4f}  {rate}  {self.validation}"
-            self.bar.update(self.task, completed=event["step"], description=text)
 
 
 def _objective(recipe: Recipe, config: ModelConfig) -> Any:

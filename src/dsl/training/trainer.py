@@ -52,7 +52,7 @@ class TrainerConfig:
 
 Batches = Callable[[int, range, int], Tokens]
 """(step, places in the global batch, global batch) to tokens."""
-Validator = Callable[[nn.Module], dict[str, float]]
+Validator = Callable[[Any], dict[str, float]]
 """Measures the averaged model; its 'loss' decides which checkpoint is the best."""
 
 
@@ -66,7 +66,7 @@ class Trainer:
     config: TrainerConfig
     optimizer: OptimizerConfig
     folder: Path
-    write_model: Callable[[nn.Module, Path], None]
+    write_model: Callable[[Any, Path], None]
     """Writes a model so that it can be loaded on its own."""
     validator: Validator | None = None
     tell: Callable[[str], None] = lambda _: None

@@ -1,0 +1,56 @@
+"""What a training run says: a JSON line for every event, and a progress line for people."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+
+class Log:
+    """The run's record: a JSON line for every event, and a progress line for people."""
+
+    def __init__(self, path: Path, console: Console, steps: int, *, visible: bool) -> None:
+        self.path, self.visible, self.console = path, visible, console
+        self.bar = Progress(
+            TextColumn("step {task.completed}/{task.total}"),
+            BarColumn(),
+            TextColumn("{task.description}"),
+            TimeRemainingColumn(),
+            console=console,
+            transient=True,
+            disable=not visible or not console.is_terminal,
+        )
+        self.task = self.bar.add_task("", total=steps)
+        self.validation = ""
+
+    def __enter__(self) -> Log:
+        self.bar.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.bar.stop()
+
+    def say(self, text: str) -> None:
+        """Tell the user something that happened."""
+        if self.visible:
+            self.console.print(text)
+
+    def record(self, event: dict[str, Any]) -> None:
+        """Write an event down and show it."""
+        if not self.visible:
+            return
+        with self.path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(event) + "\n")
+        if "validation" in event:
+            bits = event["validation"]
+            self.validation = f"validation {bits['loss']:.3f} bits"
+            shown = [f"{n} {b:.4f}" for n, b in bits.items() if n != "loss" and "stderr" not in n]
+            self.say(f"step {event['step']}: validation {', '.join(shown)} bits per token")
+        else:
+            rate = f"{event['tokens_per_second']:,.0f} tokens/s"
+            text = f"loss {event['loss']:.4f}  {rate}  {self.validation}"
+            self.bar.update(self.task, completed=event["step"], description=text)
