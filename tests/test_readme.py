@@ -11,7 +11,7 @@ import pytest
 from dsl.cli.main import main
 
 ROOT = Path(__file__).parent.parent
-ELSEWHERE = ("mine", "SOURCE", "text8", "cyclic.yaml")
+ELSEWHERE = ("mine", "SOURCE", "text8", "cyclic.yaml", "runs/")
 """Commands with these words need files or minutes: tests/training runs their like."""
 
 
