@@ -35,6 +35,7 @@ def test_dsl_commands_run(
     tmp_path: Path,
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("DSL_CACHE", str(tmp_path / "cache"))
     commands = re.findall(r"^dsl .*$", (ROOT / page).read_text(), flags=re.MULTILINE)
     assert commands
     for command in commands:
