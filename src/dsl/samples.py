@@ -91,12 +91,9 @@ class Store:
                 if rank == 0:
                     part.unlink()
                 continue
-            found, samples = _scan(part)
-            if found is None and part != path:
-                continue  # a part that was killed before its first line
-            if found is None:
-                read(part)
-            assert found is not None
+            if part != path and _scan(part)[0] is None:
+                continue  # a part that was killed before its first line was whole
+            found, samples = read(part)
             differs = [key for key in IDENTITY if found.get(key) != about.get(key)]
             if differs:
                 raise ValueError(

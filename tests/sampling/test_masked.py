@@ -210,3 +210,15 @@ def test_causal_reveals_from_left_to_right_around_what_is_known() -> None:
 def test_impossible_settings_are_refused(build: object, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         build()  # type: ignore[operator]
+
+
+@pytest.mark.parametrize(
+    "name", ["mdlm@16", "fb@16", "remdm-cap@16:eta=0.3", "remdm-rescale@16:eta=0.5"]
+)
+def test_the_masked_share_follows_the_schedule(name: str) -> None:
+    """After every step 1 - α_s of the tokens are masked: 65,536 tokens, 4 standard errors."""
+    path = sampler(name)
+    states = list(path.steps(Coin(), State.blank(64, 1024), generator=stream(0)))
+    for step, state in zip(intervals(Linear(), 16), states, strict=False):
+        share, wanted = float(state.masked.double().mean()), 1 - step.alpha_s
+        assert abs(share - wanted) < 4 * (wanted * (1 - wanted) / 65_536) ** 0.5 + 1e-9

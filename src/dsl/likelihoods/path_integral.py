@@ -46,11 +46,6 @@ class PathIntegral:
         if not self.cutoff > 0:
             raise ValueError(f"the cut-off must be positive, got {self.cutoff}")
 
-    @property
-    def calls(self) -> int:
-        """Denoiser calls for each sequence."""
-        return self.replicates * (self.draws + 1)
-
     def __call__(
         self, denoiser: Denoiser, tokens: Tokens, *, generator: Randomness = None
     ) -> Estimate:

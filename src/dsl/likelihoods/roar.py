@@ -29,11 +29,6 @@ class Roar:
     def __post_init__(self) -> None:
         require_draws(self.replicates, self.draws)
 
-    @property
-    def calls(self) -> int:
-        """Denoiser calls for each sequence, at the most."""
-        return self.replicates * self.draws
-
     def __call__(
         self, denoiser: Denoiser, tokens: Tokens, *, generator: Randomness = None
     ) -> Estimate:
@@ -62,11 +57,6 @@ class Enumerated:
 
     batch_size: int = 256
     longest: int = 14
-
-    @property
-    def calls(self) -> int:
-        """Denoiser calls for each sequence of the longest kind."""
-        return int(2**self.longest - 1)
 
     def __call__(
         self, denoiser: Denoiser, tokens: Tokens, *, generator: Randomness = None
