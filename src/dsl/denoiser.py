@@ -10,7 +10,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from dsl.channel import endpoint
-from dsl.types import MASK, Codebook, Mask, Noisy, Rows, Tokens
+from dsl.types import MASK, Codebook, Logits, Mask, Noisy, Rows, Tokens
 
 
 @dataclass(frozen=True)
@@ -62,6 +62,32 @@ class Denoiser(Protocol):
         A sequence of which `at` chooses no row need not be computed at all.
         """
         ...
+
+
+@runtime_checkable
+class Clocked(Protocol):
+    """A network that must be told the SNR beside the state: what the paper is set against."""
+
+    @property
+    def codebook(self) -> Codebook:
+        """The unit-norm embeddings x_v of the tokens."""
+        ...
+
+    @property
+    def snr_range(self) -> tuple[float, float]:
+        """The lowest and the highest SNR the network knows."""
+        ...
+
+    def at_snr(self, z: Noisy, snr: Float[Tensor, "b"]) -> Logits:
+        """Return clean-token logits of states at the given SNR, one for each sequence."""
+        ...
+
+
+def require_clocked(denoiser: object) -> Clocked:
+    """Refuse a denoiser that has no clock."""
+    if not isinstance(denoiser, Clocked):
+        raise ValueError("vp@T and its bound serve VP networks only; this model needs no clock")
+    return denoiser
 
 
 def materialise(z: Noisy | Endpoints, denoiser: Denoiser) -> Noisy:

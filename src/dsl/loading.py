@@ -12,6 +12,7 @@ from tokenizers import Tokenizer
 from dsl import oracle
 from dsl.baselines.ar import ArModel
 from dsl.baselines.mdlm import MdlmModel
+from dsl.baselines.vp import VpModel
 from dsl.data import tokenizers
 from dsl.denoiser import Denoiser
 from dsl.models import folder
@@ -97,7 +98,13 @@ def load(
     return Model(text, network, tokenizer, network.config.model_length, weights=path)
 
 
-Network = DSLModel | MdlmModel | ArModel
+Network = DSLModel | MdlmModel | ArModel | VpModel
+
+BASELINES: dict[str, type[MdlmModel | ArModel | VpModel]] = {
+    "mdlm": MdlmModel,
+    "ar": ArModel,
+    "vp": VpModel,
+}
 
 
 def read_network(path: Path) -> Network:
@@ -106,11 +113,11 @@ def read_network(path: Path) -> Network:
     kind = config.pop("kind", "dsl")
     if kind == "dsl":
         return DSLModel.from_pretrained(path)
-    if kind not in ("mdlm", "ar"):
-        raise ValueError(f"{path} holds a model of unknown kind {kind!r}; expected dsl, mdlm or ar")
+    if kind not in BASELINES:
+        expected = ", ".join(["dsl", *BASELINES])
+        raise ValueError(f"{path} holds a model of unknown kind {kind!r}; expected {expected}")
     config.pop("time_conditioning", None)
-    shape = ModelConfig.from_dict(config)
-    network = MdlmModel(shape) if kind == "mdlm" else ArModel(shape)
+    network = BASELINES[kind](ModelConfig.from_dict(config))
     folder.load_tensors(path, network)
     return network.eval()
 

@@ -14,6 +14,7 @@ from typing import Any, Literal, get_args, get_type_hints
 
 from dsl.sampling.ancestral import Ancestral
 from dsl.sampling.categorical import Draw
+from dsl.sampling.clocked import ClockedAncestral
 from dsl.sampling.corrector import Corrector
 from dsl.sampling.edm import Edm
 from dsl.sampling.localize import Localize
@@ -165,6 +166,11 @@ def hybrid(
     return Chain((walk, Commit(draw), Refine(discrete, draw, r_min, r_max, r_end)))
 
 
+def vp(steps: int, *, power: float = 2.0, draw: Draw = Draw()) -> Sampler:
+    """VDM's ancestral sampler, for VP networks only."""
+    return ClockedAncestral(steps, power, draw)
+
+
 SIGMA_SWITCH = {
     # Table hybrid_full, the more detailed of the two; the short table has .46 for (32, 16).
     (16, 16): 0.49,
@@ -189,6 +195,7 @@ PRESETS: dict[str, Callable[..., Sampler]] = {
     "localize": localize,
     "edm": edm,
     "hybrid": hybrid,
+    "vp": vp,
 }
 
 FORMS = ", ".join(

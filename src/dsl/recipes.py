@@ -15,12 +15,18 @@ from cattrs.strategies import configure_tagged_union
 from dsl import plain
 from dsl.baselines.ar import ArObjectiveConfig
 from dsl.baselines.mdlm import MdlmObjectiveConfig
+from dsl.baselines.vp import VpObjectiveConfig
 from dsl.training.objective import ObjectiveConfig
 from dsl.training.optimizer import OptimizerConfig
 from dsl.training.trainer import TrainerConfig
 
-Objective = ObjectiveConfig | MdlmObjectiveConfig | ArObjectiveConfig
-KINDS = {"dsl": ObjectiveConfig, "mdlm": MdlmObjectiveConfig, "ar": ArObjectiveConfig}
+Objective = ObjectiveConfig | MdlmObjectiveConfig | ArObjectiveConfig | VpObjectiveConfig
+KINDS = {
+    "dsl": ObjectiveConfig,
+    "mdlm": MdlmObjectiveConfig,
+    "ar": ArObjectiveConfig,
+    "vp": VpObjectiveConfig,
+}
 
 
 @dataclass(frozen=True)
@@ -46,7 +52,7 @@ class Recipe:
     model: dict[str, Any]
     """Fields of ModelConfig; the vocabulary and the length come from the data."""
     objective: Objective = field(default_factory=ObjectiveConfig)
-    """dsl, mdlm or ar; or a mapping with that as its `kind`."""
+    """dsl, mdlm, ar or vp; or a mapping with that as its `kind`."""
     optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
     trainer: TrainerConfig = field(default_factory=TrainerConfig)
     smoke: dict[str, Any] = field(default_factory=dict)

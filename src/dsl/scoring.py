@@ -14,7 +14,7 @@ from torch import Tensor
 
 from dsl.baselines.mdlm import MdlmModel
 from dsl.data.blocks import cut
-from dsl.denoiser import Denoiser
+from dsl.denoiser import Clocked, Denoiser
 from dsl.evidence import Known, Observation, Unknown, evidence, given
 from dsl.evidence import likelihood as likelihood_of
 from dsl.likelihoods.audit import Audit, audit
@@ -22,6 +22,7 @@ from dsl.likelihoods.chain_rule import Autoregressive, ChainRule
 from dsl.likelihoods.estimate import Estimate, Likelihood, Mean
 from dsl.likelihoods.path_integral import PathIntegral, choose_cutoff
 from dsl.likelihoods.roar import Roar
+from dsl.likelihoods.vdm_bound import VdmBound
 from dsl.loading import Model, Network, load
 from dsl.path import Tabulated
 from dsl.streams import Streams, stream
@@ -52,6 +53,8 @@ def estimators(
         return {"chain-rule": ChainRule(batch_size)}
     replicates = min(16, budget // 2)
     draws = budget // replicates
+    if isinstance(denoiser, Clocked):
+        return {"vdm-bound": VdmBound(replicates, draws - 1, batch_size=batch_size)}
     built: dict[str, Likelihood] = {"roar": Roar(replicates, draws, batch_size)}
     if isinstance(denoiser, MdlmModel):
         return built  # it has no states between mask and token to integrate over
@@ -71,8 +74,8 @@ def estimators(
 
 
 def continuous(denoiser: Denoiser) -> bool:
-    """Whether a model has states between mask and token."""
-    return not isinstance(denoiser, MdlmModel | Autoregressive)
+    """Whether a model has states between mask and token that need no clock."""
+    return not isinstance(denoiser, MdlmModel | Autoregressive | Clocked)
 
 
 @dataclass(frozen=True, eq=False)
@@ -131,7 +134,7 @@ class Report:
             "sequences": len(self.tokens),
             "length": self.tokens.shape[1],
         }
-        for name in ("chain-rule", "roar"):
+        for name in ("chain-rule", "vdm-bound", "roar"):
             if name in sections:
                 result[name.replace("-", "_")] = sections.pop(name)
         if sections:
@@ -230,7 +233,7 @@ def score(
     return Report(model, tokens, estimates, cutoff)
 
 
-VALIDATED = ("chain-rule", "roar", "shared")
+VALIDATED = ("chain-rule", "vdm-bound", "roar", "shared")
 
 
 def validator(tokens: Tokens, *, budget: int = 16, cutoff: float = 20.0) -> Validate:

@@ -9,6 +9,7 @@ import torch
 
 from dsl.baselines.ar import ArModel, ArObjective
 from dsl.baselines.mdlm import MdlmModel, MdlmObjective
+from dsl.baselines.vp import VpModel
 from dsl.cli.main import main
 from dsl.denoiser import Denoiser, Endpoints
 from dsl.likelihoods.chain_rule import ChainRule
@@ -24,7 +25,7 @@ CONFIG = ModelConfig(
 TOKENS = torch.randint(5, (64, 6), generator=torch.Generator().manual_seed(0))
 
 
-def awake(model: MdlmModel | ArModel) -> MdlmModel | ArModel:
+def awake(model: MdlmModel | ArModel | VpModel) -> MdlmModel | ArModel | VpModel:
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(0.3 * torch.randn_like(parameter))
@@ -87,7 +88,7 @@ def test_mdlm_refuses_continuous_states() -> None:
         MdlmModel(CONFIG)(torch.zeros(1, 3, 5))
 
 
-@pytest.mark.parametrize("kind", [MdlmModel, ArModel])
+@pytest.mark.parametrize("kind", [MdlmModel, ArModel, VpModel])
 @torch.no_grad()
 def test_baselines_survive_being_written(kind: type, tmp_path: Path) -> None:
     model = awake(kind(CONFIG))
@@ -102,7 +103,7 @@ def test_a_model_of_unknown_kind_is_refused(tmp_path: Path) -> None:
     write_network(ArModel(CONFIG), tmp_path)
     config = json.loads((tmp_path / "config.json").read_text())
     (tmp_path / "config.json").write_text(json.dumps(config | {"kind": "rnn"}))
-    with pytest.raises(ValueError, match="unknown kind 'rnn'; expected dsl, mdlm or ar"):
+    with pytest.raises(ValueError, match="unknown kind 'rnn'; expected dsl, mdlm, ar, vp"):
         read_network(tmp_path)
 
 
@@ -115,7 +116,7 @@ def test_our_mdlm_is_written_in_the_official_layout(tmp_path: Path) -> None:
     assert parity(source, model, length=16) < 1e-4
 
 
-@pytest.mark.parametrize("kind, path", [("mdlm", "remdm-loop@6"), ("ar", "causal")])
+@pytest.mark.parametrize("kind, path", [("mdlm", "remdm-loop@6"), ("ar", "causal"), ("vp", "vp@6")])
 def test_baselines_are_trained_sampled_and_scored(
     kind: str, path: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -130,8 +131,10 @@ def test_baselines_are_trained_sampled_and_scored(
     capsys.readouterr()
     assert main(["likelihood", model, str(samples), "--json"]) == 0
     result = json.loads(capsys.readouterr().out)
-    key = "chain_rule" if kind == "ar" else "roar"
-    assert result[key]["bits_per_token"] == pytest.approx(math.log2(7), abs=0.1)
+    key = {"ar": "chain_rule", "mdlm": "roar", "vp": "vdm_bound"}[kind]
+    # a VP network that knows nothing errs by ‖x‖² = 1 at every SNR up to 100
+    uniform = math.log2(7) + (50 / math.log(2) if kind == "vp" else 0)
+    assert result[key]["bits_per_token"] == pytest.approx(uniform, rel=0.04)
     assert "audit" not in result
     assert main(["likelihood", model, str(samples)]) == 0
     assert main(["sample", "--model", model, "--sampler", "edm@4"]) == 1

@@ -151,6 +151,7 @@ def run(recipe: Recipe, options: TrainOptions, arguments: Sequence[str]) -> None
 def _objective(recipe: Recipe, config: ModelConfig) -> Any:
     from dsl.baselines.ar import ArModel, ArObjective, ArObjectiveConfig
     from dsl.baselines.mdlm import MdlmModel, MdlmObjective, MdlmObjectiveConfig
+    from dsl.baselines.vp import VpModel, VpObjective, VpObjectiveConfig
     from dsl.models.model import DSLModel
     from dsl.training.objective import MixedSNRObjective
 
@@ -158,6 +159,8 @@ def _objective(recipe: Recipe, config: ModelConfig) -> Any:
         return MdlmObjective(MdlmModel(config))
     if isinstance(recipe.objective, ArObjectiveConfig):
         return ArObjective(ArModel(config))
+    if isinstance(recipe.objective, VpObjectiveConfig):
+        return VpObjective(VpModel(config), recipe.objective)
     return MixedSNRObjective(DSLModel(config), recipe.objective)
 
 

@@ -94,7 +94,7 @@ class PathIntegral:
         generator: Randomness,
     ) -> Float[Tensor, "n l"]:
         """Return ‖x_i - x̂_i(z)‖² where the contour moves, one draw of z for each point."""
-        z, clean = _observe(denoiser, tokens, snr, generator)
+        z, clean = observations(denoiser, tokens, snr, generator)
         codebook = denoiser.codebook.double()
         errors = torch.zeros_like(snr)
         for part in torch.arange(len(z), device=z.device).split(self.batch_size):
@@ -117,7 +117,7 @@ class PathIntegral:
         generator: Randomness,
     ) -> Float[Tensor, "b r l"]:
         b, r, length = end.shape
-        z, clean = _observe(denoiser, tokens, end.reshape(b * r, length), generator)
+        z, clean = observations(denoiser, tokens, end.reshape(b * r, length), generator)
         losses = []
         for state, rows in zip(z.split(self.batch_size), clean.split(self.batch_size), strict=True):
             logits = denoiser(state)
@@ -126,7 +126,7 @@ class PathIntegral:
         return torch.cat(losses).reshape(b, r, length)
 
 
-def _observe(
+def observations(
     denoiser: Denoiser, tokens: Tokens, snr: Float[Tensor, "n l"], generator: Randomness
 ) -> tuple[Float[Tensor, "n l d"], Int[Tensor, "n l"]]:
     """Observe every sequence at many SNRs, its noise drawn from its own stream."""

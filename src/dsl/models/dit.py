@@ -151,17 +151,19 @@ class DiT(nn.Module):
         """Return the modulation signal of a noise level."""
         return nn.functional.silu(self.sigma_map(sigma))
 
-    def features(self, x: Float[Tensor, "b l h"]) -> Float[Tensor, "b l h"]:
-        """Run the blocks at σ = 0."""
-        c = self.condition(x.new_zeros(1))
+    def features(
+        self, x: Float[Tensor, "b l h"], clock: Float[Tensor, "b"] | None = None
+    ) -> Float[Tensor, "b l h"]:
+        """Run the blocks with the clock stopped at 0, or showing one level for each sequence."""
+        c = self.condition(x.new_zeros(1) if clock is None else clock)
         for block in self.blocks:
             x = block(x, c, self.rotary_emb)
         return x
 
-    def head(self, x: Hidden) -> Float[Tensor, "*batch v"]:
-        """Return the logits of the given rows of features."""
-        c = self.condition(x.new_zeros(1))
-        logits: Tensor = self.output_layer(x, c[0])
+    def head(self, x: Hidden, clock: Float[Tensor, "b"] | None = None) -> Float[Tensor, "*batch v"]:
+        """Return the logits of the given rows of features; a clock needs whole sequences."""
+        c = self.condition(x.new_zeros(1) if clock is None else clock)
+        logits: Tensor = self.output_layer(x, c[0] if clock is None else c.unsqueeze(1))
         return logits
 
 

@@ -10,6 +10,7 @@ from cattrs.strategies import configure_tagged_union
 
 from dsl import plain
 from dsl.sampling.ancestral import Ancestral
+from dsl.sampling.clocked import ClockedAncestral
 from dsl.sampling.corrector import Corrector
 from dsl.sampling.edm import Edm
 from dsl.sampling.localize import Localize
@@ -19,7 +20,17 @@ from dsl.sampling.reveal import FirstHitting, Reveal
 from dsl.sampling.sampler import Chain, Sampler
 from dsl.sampling.schedule import Alpha
 
-Single = Ancestral | Corrector | Reveal | FirstHitting | Localize | Edm | Commit | Refine
+Single = (
+    Ancestral
+    | Corrector
+    | Reveal
+    | FirstHitting
+    | Localize
+    | Edm
+    | Commit
+    | Refine
+    | ClockedAncestral
+)
 
 
 def to_data(sampler: Sampler) -> Any:

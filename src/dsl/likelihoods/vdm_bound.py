@@ -1,0 +1,68 @@
+"""The variational bound of a network with a clock (VDM's three terms; appendix B's contrast)."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+
+from dsl.denoiser import Denoiser, posterior_mean, require_clocked
+from dsl.likelihoods.estimate import Estimate, require_draws, require_logits
+from dsl.likelihoods.path_integral import observations
+from dsl.likelihoods.roar import cross_entropy
+from dsl.streams import Randomness, uniform
+from dsl.types import Tokens
+
+
+@dataclass(frozen=True)
+class VdmBound:
+    """-log P ≤ KL(q(z_min) ‖ N) + ½ ∫ Σ_i E‖x_i - x̂_i‖² dγ - Σ_i E log P(x_i | z_max)."""
+
+    replicates: int = 8
+    draws: int = 8
+    """SNRs in a replicate, one in each of as many strata."""
+    power: float = 2.0
+    """γ = γ_min + (γ_max - γ_min) u^power: more often where the error is large."""
+    batch_size: int = 256
+
+    def __post_init__(self) -> None:
+        require_draws(self.replicates, self.draws)
+
+    @torch.no_grad()
+    def __call__(
+        self, denoiser: Denoiser, tokens: Tokens, *, generator: Randomness = None
+    ) -> Estimate:
+        """Estimate the bound of every sequence."""
+        clocked = require_clocked(denoiser)
+        low, high = clocked.snr_range
+        b, length = tokens.shape
+        r, m = self.replicates, self.draws
+        device = tokens.device
+        u = uniform((b, r, m), generator=generator, dtype=torch.float64, device=device)
+        u = (torch.arange(m, device=device) + u) / m
+        weight = (high - low) * self.power * u ** (self.power - 1)
+        inside = low + (high - low) * u**self.power
+        # the last draw of every replicate is the reconstruction at γ_max
+        snr = torch.cat([inside, torch.full_like(inside[:, :, :1], high)], dim=2).flatten()
+        levels = snr.unsqueeze(1).expand(-1, length)
+        z, clean = observations(denoiser, tokens, levels, generator)
+        codebook = clocked.codebook.double()
+        squared, losses = torch.zeros_like(levels), torch.zeros_like(levels)
+        for part in torch.arange(len(z), device=device).split(self.batch_size):
+            logits = clocked.at_snr(z[part], snr[part].to(z.dtype)).double()
+            require_logits(logits)
+            error = codebook[clean[part]] - posterior_mean(logits, codebook)
+            squared[part] = error.square().sum(dim=-1)
+            surprise = cross_entropy(logits.flatten(0, 1), clean[part].flatten())
+            losses[part] = surprise.reshape(len(part), length)
+        shape = (b, r, m + 1, length)
+        integral = 0.5 * weight.unsqueeze(-1) * squared.reshape(shape)[:, :, :-1]
+        prior = prior_nats(low, codebook.shape[1])
+        return Estimate(integral.mean(dim=2) + losses.reshape(shape)[:, :, -1] + prior)
+
+
+def prior_nats(snr: float, dim: int) -> float:
+    """Return KL(N(αx, σ²) ‖ N(0, 1)) of a unit vector x at this SNR, where α² + σ² = 1."""
+    alpha2, sigma2 = snr / (1 + snr), 1 / (1 + snr)
+    return 0.5 * (alpha2 + dim * (sigma2 - 1 - math.log(sigma2)))

@@ -1,0 +1,75 @@
+"""The sampler of a network with a clock: the VP model that DSL is compared with (appendix B)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import torch
+
+from dsl.channel import observe
+from dsl.denoiser import Clocked, Denoiser, posterior_mean, require_clocked
+from dsl.sampling.ancestral import require_steps
+from dsl.sampling.categorical import Draw
+from dsl.sampling.refine import resample
+from dsl.sampling.state import State
+from dsl.streams import Randomness, normal
+from dsl.types import Noisy
+
+
+@dataclass(frozen=True)
+class ClockedAncestral:
+    """VDM's ancestral sampler: from noise at the first SNR to a draw of tokens at the last.
+
+    In the coordinate z = γx + √γ ε its Gaussian steps are z + x̂ dγ + √dγ ε, those of the
+    localization SDE; what differs is that the network is told γ.
+    """
+
+    num_steps: int
+    power: float = 2.0
+    """Step k is at γ_min + (γ_max - γ_min) (k/(T-1))^power."""
+    draw: Draw = Draw()
+
+    def __post_init__(self) -> None:
+        require_steps(self.num_steps)
+
+    def steps(
+        self, denoiser: Denoiser, start: State, *, generator: Randomness = None
+    ) -> Iterator[State]:
+        """Take T - 1 Gaussian steps and draw the tokens at the end: T forwards."""
+        clocked = require_clocked(denoiser)
+        low, high = clocked.snr_range
+        grid = [
+            low + (high - low) * (k / max(1, self.num_steps - 1)) ** self.power
+            for k in range(self.num_steps)
+        ]
+        state = start
+        for snr in grid[start.step :]:
+            z = self._pinned(clocked, state, snr, generator)
+            asked = state.free.any(dim=1).long()
+            state = replace(state, nfe=state.nfe + asked, step=state.step + 1)
+            with torch.no_grad():
+                logits = clocked.at_snr(z.float(), z.new_full((len(z),), snr).float()).double()
+            if state.step == self.num_steps:
+                done = replace(state, z=None, snr=None)
+                yield resample(done, logits[state.free], self.draw, state.free, generator)
+                return
+            if logits.isnan().any():
+                raise ValueError("the denoiser returned NaN logits")
+            d_snr = grid[state.step] - snr
+            x_hat = posterior_mean(logits, clocked.codebook.detach().double())
+            level = torch.full_like(state.confidence, d_snr)
+            z = z + observe(x_hat, level, generator=generator)
+            reached = torch.full_like(state.confidence, grid[state.step])
+            state = replace(state, z=z, snr=reached)
+            yield state
+
+    def _pinned(self, clocked: Clocked, state: State, snr: float, generator: Randomness) -> Noisy:
+        """Return the state at this SNR, known tokens observed at it as training did."""
+        codebook = clocked.codebook.detach().double()
+        x = codebook[state.tokens.clamp(min=0)]
+        eps = normal(x.shape, generator=generator, dtype=x.dtype, device=x.device)
+        known = snr * x + snr**0.5 * eps
+        noise = (snr * (1 + snr)) ** 0.5 * eps  # of unit variance in VP's own coordinate
+        z = noise if state.z is None else state.z.double()
+        return torch.where(state.fixed.unsqueeze(-1), known, z)

@@ -1,0 +1,142 @@
+"""The network with a clock: given an exact denoiser, its sampler and bound must be exact too."""
+
+from __future__ import annotations
+
+from itertools import islice
+
+import pytest
+import torch
+from torch import Tensor
+
+from dsl import oracle
+from dsl.baselines.vp import VpModel, VpObjective, VpObjectiveConfig
+from dsl.denoiser import Clocked, Endpoints
+from dsl.likelihoods.vdm_bound import VdmBound, prior_nats
+from dsl.models.config import ModelConfig
+from dsl.presets import sampler
+from dsl.sampling.sampler import last
+from dsl.sampling.state import State
+from dsl.streams import Streams, stream
+from dsl.types import MASK
+
+CONFIG = ModelConfig(
+    5, codebook_dim=4, hidden_dim=16, cond_dim=4, n_blocks=2, n_heads=2, dropout=0.0, snr_max=30.0
+)
+TOKENS = torch.randint(5, (64, 6), generator=torch.Generator().manual_seed(0))
+
+
+class Told:
+    """An exact denoiser that is told the SNR and does not need it."""
+
+    snr_range = (1e-3, 60.0)
+    snr_max = 60.0
+
+    def __init__(self, truth: oracle.Oracle) -> None:
+        self.truth = truth
+        self.sequences = 0
+
+    @property
+    def codebook(self) -> Tensor:
+        return self.truth.codebook
+
+    def at_snr(self, z: Tensor, snr: Tensor) -> Tensor:
+        self.sequences += len(z)
+        return self.truth(z.to(self.codebook))
+
+    def __call__(self, z: Tensor | Endpoints, /, *, at: Tensor | None = None) -> Tensor:
+        raise AssertionError("a network with a clock is asked at an SNR")
+
+
+def network() -> VpModel:
+    model = VpModel(CONFIG).eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.3 * torch.randn_like(parameter))
+    return model
+
+
+def test_the_bound_of_an_exact_denoiser_is_the_truth(truth: oracle.Oracle) -> None:
+    tokens = truth.sample(6, generator=stream(1))
+    estimate = VdmBound(replicates=16, draws=64)(Told(truth), tokens, generator=stream(2))
+    exact = -truth.log_prob(tokens)
+    prior = tokens.shape[1] * prior_nats(1e-3, truth.codebook.shape[1])
+    error = 4 * float(estimate.stderr.square().sum().sqrt()) / 6
+    assert abs(float((estimate.nats - exact).mean()) - prior) < error + 0.005
+
+
+def test_the_objective_is_the_bound() -> None:
+    """Two routes to one number: the training loss, and the estimator plus no prior."""
+    model = network()
+    objective = VpObjective(model, VpObjectiveConfig())
+    with torch.no_grad():
+        draws = torch.stack([
+            objective(TOKENS, Streams.derive(s, range(64)), range(64), 64).total
+            for s in range(150)
+        ])  # fmt: skip
+    bound = VdmBound(replicates=8, draws=32)(model, TOKENS, generator=stream(0))
+    per_token = bound.nats.mean() / 6 - prior_nats(1e-3, 4)
+    error = (float(draws.std()) ** 2 / 150 + (bound.mean_stderr / 6) ** 2) ** 0.5
+    assert abs(float(draws.mean()) - float(per_token)) < 4 * error
+
+
+def test_the_prior_term_is_small_and_grows_with_the_first_snr() -> None:
+    assert prior_nats(1e-3, 26) == pytest.approx(0.5e-3, rel=0.05)
+    assert prior_nats(0.0, 26) == 0
+    assert prior_nats(1.0, 26) > 1
+
+
+def test_the_network_hears_its_clock_and_only_its_own_samplers_serve_it() -> None:
+    model = network()
+    assert isinstance(model, Clocked)
+    z = torch.randn(2, 6, 4)
+    one, two = model.at_snr(z, torch.tensor([1.0, 1.0])), model.at_snr(z, torch.tensor([1.0, 4.0]))
+    torch.testing.assert_close(one[0], two[0])
+    assert (one[1] - two[1]).abs().max() > 0.01
+    with pytest.raises(ValueError, match="must be told the SNR"):
+        last(sampler("roar"), model, State.blank(2, 6), generator=stream(0))
+    with pytest.raises(ValueError, match="serve VP networks only"):
+        last(sampler("vp@4"), oracle.markov(6, 8), State.blank(2, 8), generator=stream(0))
+
+
+def test_the_input_has_unit_variance_at_every_snr() -> None:
+    model = VpModel(ModelConfig(27, codebook_dim=26, hidden_dim=16, n_blocks=1, n_heads=2))
+    seen: list[Tensor] = []
+    model.project.register_forward_hook(lambda _, given, __: seen.append(given[0]))
+    from dsl.channel import observe
+
+    x = model.codebook[torch.randint(27, (16, 200))]
+    for gamma in (0.01, 1.0, 30.0):
+        z = observe(x, torch.full((16, 200), gamma), generator=stream(0))
+        model.at_snr(z, torch.full((16,), gamma))
+        assert float(seen[-1].square().mean()) == pytest.approx(1.0, abs=0.03)
+
+
+def test_with_an_exact_denoiser_the_sampler_draws_from_the_model() -> None:
+    truth = Told(oracle.two_bit())
+    n = 20_000
+    tokens = last(sampler("vp@64"), truth, State.blank(n, 2), generator=stream(3)).tokens
+    draws = truth.truth.sample(n, generator=stream(4))
+    for row in truth.truth.sample(40, generator=stream(5)).unique(dim=0):
+        p = [(rows == row).all(dim=1).double().mean() for rows in (tokens, draws)]
+        assert abs(p[0] - p[1]) < 5 * (0.5 / n) ** 0.5
+    assert truth.sequences == 64 * n
+
+
+def test_it_walks_like_every_sampler() -> None:
+    start = torch.full((3, 6), MASK)
+    start[0, 2], start[1] = 4, torch.arange(6) % 5
+    state = State.start(start)
+    path, model = sampler("vp@5"), network()
+    states = list(path.steps(model, state, generator=Streams.derive(0, range(3))))
+    assert [reached.step for reached in states] == [1, 2, 3, 4, 5]
+    end = states[-1]
+    assert not end.masked.any() and end.z is None
+    assert torch.equal(end.tokens[state.fixed], start[state.fixed])
+    assert end.nfe.tolist() == [5, 0, 5]
+    streams = Streams.derive(0, range(3))
+    head = list(islice(path.steps(model, state, generator=streams), 2))
+    rest = list(path.steps(model, head[-1], generator=streams))
+    assert torch.equal(rest[-1].tokens, end.tokens)
+    alone = last(path, model, State.start(start[2:]), generator=Streams.derive(0, [2]))
+    assert torch.equal(alone.tokens, end.tokens[2:])
+    assert not list(path.steps(model, end, generator=streams))
