@@ -65,15 +65,16 @@ def test_the_bound_of_an_exact_denoiser_is_the_truth(truth: oracle.Oracle) -> No
 
 
 def test_the_objective_is_the_bound() -> None:
-    """Two routes to one number: the training loss, and the estimator plus no prior."""
-    model = network()
+    """Two routes to one number: the training loss of one text, and the estimator less the prior."""
+    model, tokens = network(), TOKENS[:1]
+    batch = tokens.expand(64, -1)  # the strata belong to places of the batch
     objective = VpObjective(model, VpObjectiveConfig())
     with torch.no_grad():
         draws = torch.stack([
-            objective(TOKENS, Streams.derive(s, range(64)), range(64), 64).total
+            objective(batch, Streams.derive(s, range(64)), range(64), 64).total
             for s in range(150)
         ])  # fmt: skip
-    bound = VdmBound(replicates=8, draws=32)(model, TOKENS, generator=stream(0))
+    bound = VdmBound(replicates=64, draws=64)(model, tokens, generator=stream(0))
     per_token = bound.nats.mean() / 6 - prior_nats(1e-3, 4)
     error = (float(draws.std()) ** 2 / 150 + (bound.mean_stderr / 6) ** 2) ** 0.5
     assert abs(float(draws.mean()) - float(per_token)) < 4 * error
