@@ -9,7 +9,7 @@ READY := .venv/.ready
 $(READY): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(f"Python 3.11 or newer is needed; {v.major}.{v.minor} was found. Try: make PYTHON=python3.12 ...") if v < (3, 11) else None'
 	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev,data,tensorboard,transformers]'
 	@touch $@
 
 demo: $(READY)

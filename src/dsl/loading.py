@@ -55,6 +55,11 @@ class Model:
         added = self.tokenizer.get_added_tokens_decoder()
         return frozenset(token for token, about in added.items() if about.special)
 
+    @property
+    def ends(self) -> tuple[list[int], list[int]]:
+        """The specials that a block of this model begins and ends with."""
+        return ([], []) if self.tokenizer is None else tokenizers.ends(self.tokenizer)
+
     def can_say(self, text: str) -> bool:
         """Whether the vocabulary holds this text."""
         try:

@@ -39,7 +39,7 @@ class DataConfig:
     """Tokens in a sequence."""
     windows: Literal["overlapping", "wrap"] = "overlapping"
     tokenizer: str = "characters"
-    """characters (of the corpus's alphabet), bytes, or the path of a tokenizer.json."""
+    """characters (of the corpus), bytes, gpt2, mdlm-text8, or the path of a tokenizer.json."""
     validation: int = 64
     """Blocks of the fixed validation set."""
 

@@ -277,7 +277,7 @@ def likelihood(
     >>> dsl.likelihood("oracle:cyclic-7", ["ABCDEFG"]).bits_per_token("roar")
     """
     model = model if isinstance(model, Model) else load(model, length=length)
-    tokens = cut(texts, model.encode, model.length if length is None else length)
+    tokens = cut(texts, model.encode, model.length if length is None else length, model.ends)
     if span is None:
         return score(model, tokens, budget=budget, cutoff=cutoff, seed=seed)
     begin, end = span

@@ -1,15 +1,21 @@
 from __future__ import annotations
 
+import http.server
 import json
+import threading
+from collections.abc import Iterator
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 import pytest
 import torch
 
-from dsl.data.cleaning import prose, records, wikipedia
+from dsl.data.blocks import cut
+from dsl.data.cleaning import articles, prose, records, wikipedia
 from dsl.data.corpora import Corpus, prepare, verify
-from dsl.data.tokenizers import characters
+from dsl.data.sources import download
+from dsl.data.tokenizers import byte_level, characters, ends, mdlm_text8
 from dsl.data.windows import Windows, tokenise
 
 PAGE = b"""<page>
@@ -44,7 +50,7 @@ def test_prose_is_letters_and_single_spaces() -> None:
 def test_offline_corpora(name: str, tmp_path: Path) -> None:
     corpus = prepare(name, tmp_path)
     assert set(corpus.splits) == {"train", "validation", "test"}
-    assert sum(end - begin for begin, end in corpus.splits.values()) == corpus.characters
+    assert sum(end - begin for begin, end in corpus.splits.values()) == corpus.size
     assert corpus.alphabet is not None
     assert set(corpus.read("test").decode()) <= set(corpus.alphabet)
     again = prepare(name, tmp_path)
@@ -56,8 +62,8 @@ def test_files_of_ones_own(tmp_path: Path) -> None:
     plain, lines = tmp_path / "a.txt", tmp_path / "b.jsonl"
     plain.write_text("some text " * 50)
     lines.write_text("\n".join(json.dumps({"text": f"line {i}"}) for i in range(9)))
-    assert prepare(str(plain), tmp_path / "cache").characters == 500
-    assert prepare(str(lines), tmp_path / "cache").read("train").startswith(b"line 0\nline 1")
+    assert prepare(str(plain), tmp_path / "cache").size == 500
+    assert prepare(str(lines), tmp_path / "cache").read("train").startswith(b"line 0\0line 1")
 
 
 def test_what_goes_wrong_is_said(tmp_path: Path) -> None:
@@ -121,3 +127,149 @@ def test_overlapping_windows_begin_anywhere() -> None:
 def test_a_corpus_shorter_than_a_block_is_refused() -> None:
     with pytest.raises(ValueError, match="it has 3 tokens, a block 4"):
         Windows(np.arange(3), 4)
+
+
+ARTICLE = b"""<page><text xml:space="preserve">{{Infobox|name={{nested}}|x}}
+== Heading ==
+The '''Dog''' is a [[Mammal|mammal]] of the [[wolf]] family;
+The '''Dog''' is a [[Mammal|mammal]] of the wolf, &amp;quot;kept&amp;quot; at home&lt;!--x--&gt;.
+* a list item that is long enough to be a paragraph otherwise.
+{| class="t"
+| cell of a table that is long enough to be kept otherwise.
+|}
+Short line.
+</text></page><page><text xml:space="preserve">#REDIRECT [[Dog]]</text></page>"""
+
+
+def test_articles_keep_running_text_with_its_case() -> None:
+    assert list(articles(ARTICLE)) == [b'The Dog is a mammal of the wolf, "kept" at home.']
+
+
+def test_documents_are_kept_apart(tmp_path: Path) -> None:
+    """By the special that ends blocks if there is one, by a newline otherwise."""
+    lines = tmp_path / "b.jsonl"
+    lines.write_text("\n".join(json.dumps({"text": f"doc {c}"}) for c in "abcdefghij"))
+    corpus = prepare(str(lines), tmp_path / "cache")
+    assert corpus.documents == 10
+    tokenizer = mdlm_text8()
+    ids = tokenise(corpus, "train", tokenizer).tolist()
+    assert tokenizer.decode(ids, skip_special_tokens=False).startswith("doc a[EOS]doc b[EOS]")
+    assert corpus.characters() == "\n abcdefghijo"
+    letters = characters(corpus.characters())
+    assert letters.decode(tokenise(corpus, "train", letters).tolist()).startswith("doc a\ndoc b\n")
+
+
+def test_blocks_are_bracketed_alike_in_training_and_scoring() -> None:
+    tokenizer = mdlm_text8()
+    assert ends(tokenizer) == ([2], [3])
+    assert ends(byte_level()) == ([], [])
+    text = "abcdefghijkl"
+    ids = tokenizer.encode(text, add_special_tokens=False).ids
+    blocks = Windows(np.array(ids), 6, ends=([2], [3])).first(9)
+    assert blocks.tolist() == [[2, *ids[i : i + 4], 3] for i in (0, 4, 8)]
+    same = cut([text], lambda t: tokenizer.encode(t, add_special_tokens=False).ids, 6, ([2], [3]))
+    assert torch.equal(blocks, same)
+    with pytest.raises(ValueError, match="no room for text"):
+        Windows(np.array(ids), 2, ends=([2], [3]))
+
+
+@pytest.mark.parametrize("size", [7, 64, 1000])
+def test_pieces_make_up_the_split(size: int, tmp_path: Path) -> None:
+    """Whatever their size; and no word or character is torn."""
+    corpus = corpus_of("grüße an alle, überall und für immer " * 30, tmp_path)
+    for split in corpus.splits:
+        pieces = list(corpus.pieces(split, size))
+        assert b"".join(pieces) == corpus.read(split)
+        assert all(piece.startswith(b" ") for piece in pieces[1:])
+    ids = tokenise(corpus, "validation", byte_level())
+    begin, end = corpus.splits["validation"]
+    whole = corpus.path.read_bytes()[begin:end].decode(errors="ignore")
+    assert bytes(ids.tolist()).decode() == whole
+
+
+def test_a_folder_and_a_data_set_stream_the_same_documents(tmp_path: Path) -> None:
+    folder = tmp_path / "texts"
+    folder.mkdir()
+    for name in "ab":
+        rows = [json.dumps({"text": f"{name} {i}"}) for i in range(20)]
+        (folder / f"{name}.jsonl").write_text("\n".join(rows) + "\n")
+    mine = prepare(str(folder), tmp_path / "cache")
+    pytest.importorskip("datasets", reason="the extra 'data' is not installed")
+    theirs = prepare(f"datasets:{folder}", tmp_path / "cache")
+    assert mine.documents == theirs.documents == 40
+    assert mine.path.read_bytes() == theirs.path.read_bytes()
+
+
+def test_parquet_files_are_read_by_batches(tmp_path: Path) -> None:
+    pa = pytest.importorskip("pyarrow", reason="the extra 'data' is not installed")
+    import pyarrow.parquet as pq
+
+    path, other = tmp_path / "a.parquet", tmp_path / "b.parquet"
+    pq.write_table(pa.table({"text": [f"row {i}" for i in range(3000)]}), path)
+    corpus = prepare(str(path), tmp_path / "cache")
+    assert corpus.documents == 3000
+    assert corpus.read("train").startswith(b"row 0\0row 1")
+    pq.write_table(pa.table({"words": ["x"]}), other)
+    with pytest.raises(ValueError, match=r"has no column 'text', only \['words'\]"):
+        prepare(str(other), tmp_path / "cache")
+
+
+def test_nothing_is_left_of_a_corpus_that_could_not_be_made(tmp_path: Path) -> None:
+    bad, empty = tmp_path / "bad.jsonl", tmp_path / "empty.txt"
+    bad.write_text('{"text": "fine"}\n{"words": 1}\n')
+    empty.write_text("")
+    with pytest.raises(ValueError, match=r'line 2, has no "text"'):
+        prepare(str(bad), tmp_path / "cache")
+    with pytest.raises(ValueError, match="is empty"):
+        prepare(str(empty), tmp_path / "cache")
+    assert not [p for p in (tmp_path / "cache").rglob("*") if p.is_file()]
+    latin = tmp_path / "latin.txt"
+    latin.write_bytes(b"caf\xe9 caf\xe9 " * 40)
+    with pytest.raises(ValueError, match="not UTF-8"):
+        tokenise(prepare(str(latin), tmp_path / "cache"), "train", byte_level())
+
+
+CONTENT = bytes(range(256)) * 2000
+
+
+class Flaky(http.server.BaseHTTPRequestHandler):
+    """Serves CONTENT, answers ranges, and breaks off its first reply half-way."""
+
+    served: ClassVar[list[str | None]] = []
+
+    def do_GET(self) -> None:
+        wanted = self.headers.get("Range")
+        self.served.append(wanted)
+        begin = int(wanted.removeprefix("bytes=").rstrip("-")) if wanted else 0
+        self.send_response(206 if wanted else 200)
+        self.send_header("Content-Length", str(len(CONTENT) - begin))
+        self.end_headers()
+        end = len(CONTENT) // 2 if len(self.served) == 1 else None
+        self.wfile.write(CONTENT[begin:end])
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture
+def address() -> Iterator[str]:
+    Flaky.served.clear()
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Flaky)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_port}/file"
+    server.shutdown()
+    server.server_close()
+
+
+def test_a_broken_download_goes_on_where_it_broke(address: str, tmp_path: Path) -> None:
+    target = tmp_path / "file"
+    with pytest.raises(OSError, match="broke off after"):
+        download(address, target, lambda *_: None)
+    assert not target.exists()
+    told: list[tuple[int, int]] = []
+    download(address, target, lambda _, done, size: told.append((done, size)))
+    assert target.read_bytes() == CONTENT
+    assert Flaky.served == [None, f"bytes={len(CONTENT) // 2}-"]
+    assert told[-1] == (len(CONTENT), len(CONTENT))
+    download(address, target, lambda *_: None)
+    assert len(Flaky.served) == 2

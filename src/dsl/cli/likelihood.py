@@ -58,7 +58,7 @@ def main(arguments: Sequence[str]) -> None:
     model.require_length(length)
     table = read_table(options.table, length) if options.table else None
     texts = read_texts(options.corpus, separate_lines=not model.can_say("\n"))
-    blocks = cut(texts, model.encode, length)
+    blocks = cut(texts, model.encode, length, model.ends)
     scored = blocks[: options.limit]
     spare = blocks[len(scored) :]
     process = this_process()

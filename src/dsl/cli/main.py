@@ -16,6 +16,7 @@ VERBS = {
     "infill": "Fill the gaps of a text.",
     "likelihood": "Score a corpus with every likelihood estimator, and audit them.",
     "convert": "Turn an MDLM checkpoint into a DSL model.",
+    "export": "Write a model for the Auto classes of transformers.",
     "bench": "Measure the speed, overhead and exactness of samplers.",
     "demo": "Watch the cyclic toy localize, and check what was drawn against the truth.",
 }

@@ -45,6 +45,8 @@ class TrainOptions:
     """Begin with the weights of this checkpoint instead of random ones."""
     cache: Path | None = None
     """Where corpora are kept."""
+    tensorboard: bool = False
+    """Write the log for TensorBoard too, into the run's directory."""
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -99,6 +101,7 @@ def run(recipe: Recipe, options: TrainOptions, arguments: Sequence[str]) -> None
     from dsl.cli.processes import rank
     from dsl.cli.training_log import Log
     from dsl.data.corpora import prepare
+    from dsl.data.tokenizers import ends
     from dsl.data.windows import Windows, tokenise
     from dsl.loading import write_network
     from dsl.models.config import ModelConfig
@@ -106,15 +109,18 @@ def run(recipe: Recipe, options: TrainOptions, arguments: Sequence[str]) -> None
     from dsl.training.trainer import Trainer
 
     console = Console(stderr=True)
-    corpus = prepare(recipe.data.corpus, options.cache or default_cache())
-    tokenizer = _tokenizer(recipe, corpus)
+    cache = options.cache or default_cache()
+    corpus = prepare(recipe.data.corpus, cache)
+    tokenizer = _tokenizer(recipe, corpus, cache)
+    length, brackets = recipe.data.length, ends(tokenizer)
     train = Windows(
         tokenise(corpus, "train", tokenizer),
-        recipe.data.length,
+        length,
         recipe.data.windows,
         recipe.trainer.seed,
+        brackets,
     )
-    held_out = Windows(tokenise(corpus, "validation", tokenizer), recipe.data.length)
+    held_out = Windows(tokenise(corpus, "validation", tokenizer), length, ends=brackets)
     torch.manual_seed(recipe.trainer.seed)
     config = ModelConfig.from_dict(_shape(recipe, tokenizer.get_vocab_size()))
     objective = _objective(recipe, config)
@@ -125,7 +131,13 @@ def run(recipe: Recipe, options: TrainOptions, arguments: Sequence[str]) -> None
         write_network(module, path)
         tokenizer.save(str(path / "tokenizer.json"))
 
-    log = Log(options.out / "log.jsonl", console, recipe.trainer.steps, visible=rank() == 0)
+    log = Log(
+        options.out / "log.jsonl",
+        console,
+        recipe.trainer.steps,
+        visible=rank() == 0,
+        tensorboard=options.out / "tensorboard" if options.tensorboard else None,
+    )
     trainer = Trainer(
         objective,
         train.batch,
@@ -176,16 +188,12 @@ def _shape(recipe: Recipe, vocab_size: int) -> dict[str, Any]:
     }
 
 
-def _tokenizer(recipe: Recipe, corpus: Corpus) -> Tokenizer:
+def _tokenizer(recipe: Recipe, corpus: Corpus, cache: Path) -> Tokenizer:
     from dsl.data import tokenizers
 
-    if recipe.data.tokenizer == "bytes":
-        return tokenizers.byte_level()
     if recipe.data.tokenizer != "characters":
-        return tokenizers.read(Path(recipe.data.tokenizer))
-    alphabet = corpus.alphabet
-    if alphabet is None:
-        alphabet = "".join(sorted(set(corpus.path.read_text(encoding="utf-8"))))
+        return tokenizers.by_name(recipe.data.tokenizer, cache)
+    alphabet = corpus.alphabet or corpus.characters()
     if len(alphabet) > MOST_CHARACTERS:
         raise ValueError(
             f"corpus {recipe.data.corpus!r} has {len(alphabet)} different characters, more than "

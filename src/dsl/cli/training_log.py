@@ -9,12 +9,23 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
+from dsl.extras import require
+
 
 class Log:
     """The run's record: a JSON line for every event, and a progress line for people."""
 
-    def __init__(self, path: Path, console: Console, steps: int, *, visible: bool) -> None:
+    def __init__(
+        self,
+        path: Path,
+        console: Console,
+        steps: int,
+        *,
+        visible: bool,
+        tensorboard: Path | None = None,
+    ) -> None:
         self.path, self.visible, self.console = path, visible, console
+        self.board = _board(tensorboard) if tensorboard is not None and visible else None
         self.bar = Progress(
             TextColumn("step {task.completed}/{task.total}"),
             BarColumn(),
@@ -33,6 +44,8 @@ class Log:
 
     def __exit__(self, *_: object) -> None:
         self.bar.stop()
+        if self.board is not None:
+            self.board.close()
 
     def say(self, text: str) -> None:
         """Tell the user something that happened."""
@@ -45,6 +58,11 @@ class Log:
             return
         with self.path.open("a", encoding="utf-8") as file:
             file.write(json.dumps(event) + "\n")
+        if self.board is not None:
+            group = "validation" if "validation" in event else "training"
+            for name, value in event.get("validation", event).items():
+                if name not in ("step", "eta") and not name.endswith("stderr"):
+                    self.board.add_scalar(f"{group}/{name}", value, event["step"])
         if "validation" in event:
             bits = event["validation"]
             self.validation = f"validation {bits['loss']:.3f} bits"
@@ -54,3 +72,10 @@ class Log:
             rate = f"{event['tokens_per_second']:,.0f} tokens/s"
             text = f"loss {event['loss']:.4f}  {rate}  {self.validation}"
             self.bar.update(self.task, completed=event["step"], description=text)
+
+
+def _board(folder: Path) -> Any:
+    require("tensorboard", extra="tensorboard")
+    from torch.utils.tensorboard import SummaryWriter
+
+    return SummaryWriter(str(folder))

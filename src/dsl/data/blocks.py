@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 import torch
@@ -40,16 +40,28 @@ def read_texts(path: Path, *, separate_lines: bool) -> list[str]:
     return texts
 
 
-def cut(texts: Iterable[str], encode: Encode, length: int) -> Tokens:
-    """Encode every text and cut it into blocks; what is left of each is dropped."""
-    rows, tokens = [], 0
+def cut(
+    texts: Iterable[str],
+    encode: Encode,
+    length: int,
+    ends: tuple[Sequence[int], Sequence[int]] = ((), ()),
+) -> Tokens:
+    """Encode every text and cut it into blocks with these specials at their ends.
+
+    What is left of each text is dropped.
+    """
+    rows: list[list[int]] = []
+    tokens, payload = 0, length - len(ends[0]) - len(ends[1])
+    if payload < 1:
+        raise ValueError(f"a block of {length} tokens has no room for text")
     for text in texts:
         ids = encode(text)
         tokens += len(ids)
-        whole = len(ids) - len(ids) % length
-        rows += [ids[begin : begin + length] for begin in range(0, whole, length)]
+        whole = len(ids) - len(ids) % payload
+        pieces = (ids[begin : begin + payload] for begin in range(0, whole, payload))
+        rows += [[*ends[0], *piece, *ends[1]] for piece in pieces]
     if not rows:
         raise ValueError(
-            f"the corpus is shorter than a block: it has {tokens} tokens, a block {length}"
+            f"the corpus is shorter than a block: it has {tokens} tokens, a block {payload}"
         )
     return torch.tensor(rows)

@@ -1,7 +1,8 @@
-"""The published text8 rules: Wikipedia markup becomes lower-case words and single spaces."""
+"""Text out of Wikipedia markup: by the published text8 rules, or as prose with its case."""
 
 from __future__ import annotations
 
+import html
 import re
 from collections.abc import Iterator
 
@@ -75,3 +76,43 @@ def records(dump: bytes) -> Iterator[bytes]:
 def prose(text: str) -> str:
     """Clean ordinary text by the same last step."""
     return letters(text.encode()).decode().strip()
+
+
+PAGE = re.compile(rb"<text [^>]*>(.*?)</text>", re.S)
+
+# What is removed or replaced to leave running text, in this order.
+WIKI = [
+    (re.compile(r"<!--.*?-->", re.S), ""),
+    (re.compile(r"<(ref|math|pre|nowiki|gallery|timeline)\b[^>]*>.*?</\1>", re.S | re.I), ""),
+    (re.compile(r"</?[a-z][^<>]*>", re.I), ""),
+    (re.compile(r"\{\|.*?\n\|\}", re.S), ""),  # tables
+    (re.compile(r"\[\[(?:image|file|category|[a-z-]{2,12}):[^\[\]]*\]\]", re.I), ""),
+    (re.compile(r"\[\[(?:[^|\[\]]*\|)?([^|\[\]]*)\]\]"), r"\1"),  # links, captions kept
+    (re.compile(r"\[(?:https?|ftp)://[^\s\]]*\s*([^\]]*)\]"), r"\1"),
+    (re.compile(r"'{2,}"), ""),
+]
+INNERMOST = re.compile(r"\{\{[^{}]*\}\}")
+PARAGRAPH = re.compile(r"^[\w\"'(].{40,}[.!?\"')]$")
+"""A line of prose: it begins like a sentence, ends like one and is no mere caption."""
+
+
+def articles(dump: bytes) -> Iterator[bytes]:
+    """Return the running text of every article, a paragraph a line; articles without are left out.
+
+    Headings, lists, tables, templates and references are dropped; case, punctuation and letters of
+    other scripts are kept.
+    """
+    for match in PAGE.finditer(dump):
+        text = html.unescape(html.unescape(match[1].decode("utf-8", errors="ignore")))
+        if text[:9].lower() == "#redirect":
+            continue
+        while True:
+            text, found = INNERMOST.subn("", text)
+            if not found:
+                break
+        for pattern, replacement in WIKI:
+            text = pattern.sub(replacement, text)
+        lines = (" ".join(line.split()) for line in text.split("\n"))
+        kept = [line for line in lines if PARAGRAPH.match(line)]
+        if kept:
+            yield "\n".join(kept).encode()

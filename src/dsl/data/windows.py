@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -15,37 +16,80 @@ import numpy as np
 import torch
 from tokenizers import Tokenizer
 
-from dsl.data.corpora import Corpus
-from dsl.data.tokenizers import encode
+from dsl.data.corpora import BETWEEN, Corpus
+from dsl.data.sources import Progress
+from dsl.data.tokenizers import encode, ends
 from dsl.types import Tokens
 
 CHUNK = 1 << 22
-"""Characters encoded at a time."""
+"""Bytes encoded at a time."""
 
 
-def tokenise(corpus: Corpus, split: str, tokenizer: Tokenizer) -> np.ndarray:
-    """Return a split as a memory-mapped array of token ids, encoding it on first use."""
+def tokenise(
+    corpus: Corpus, split: str, tokenizer: Tokenizer, *, on_progress: Progress | None = None
+) -> np.ndarray:
+    """Return a split as a memory-mapped array of token ids, encoding it on first use.
+
+    A piece at a time is in memory. Between two documents stands the special that ends blocks or,
+    if the tokenizer has none, a newline.
+    """
+    told = on_progress or (lambda *_: None)
     digest = hashlib.sha256(tokenizer.to_str().encode()).hexdigest()[:12]
-    path = corpus.path.parent / f"{split}-{digest}.npy"
+    path = corpus.path.parent / f"{split}-{digest}.tokens"
+    kind = np.uint16 if tokenizer.get_vocab_size() <= 2**16 else np.uint32
     if not path.is_file():
-        text = corpus.read(split)
-        kind = np.uint8 if tokenizer.get_vocab_size() <= 256 else np.uint32
-        table = _byte_table(tokenizer)
-        if table is not None:
-            ids = table[np.frombuffer(text, dtype=np.uint8)]
-            if (ids < 0).any():
-                strange = chr(text[int((ids < 0).argmax())])
-                raise ValueError(f"the corpus has a character outside the vocabulary: {strange!r}")
-            tokens = ids.astype(kind)
-        else:
-            decoded = text.decode("utf-8")
-            parts = [decoded[i : i + CHUNK] for i in range(0, len(decoded), CHUNK)]
-            tokens = np.concatenate([np.array(encode(tokenizer, p), dtype=kind) for p in parts])
-        part = path.with_suffix(".part.npy")
-        np.save(part, tokens)
+        begin, end = corpus.range(split)
+        part = path.with_suffix(f".{os.getpid()}.part")
+        done = 0
+        try:
+            with part.open("wb") as file:
+                for piece, size in _encoded(corpus, split, tokenizer):
+                    piece.astype(kind).tofile(file)
+                    done += size
+                    told(f"encoding {split}", done, end - begin)
+        except BaseException:
+            part.unlink()
+            raise
         os.replace(part, path)
-    mapped: np.ndarray = np.load(path, mmap_mode="r")
-    return mapped
+    if not path.stat().st_size:
+        return np.zeros(0, dtype=kind)
+    return np.memmap(path, dtype=kind, mode="r")
+
+
+def _encoded(corpus: Corpus, split: str, tokenizer: Tokenizer) -> Iterator[tuple[np.ndarray, int]]:
+    """Encode a split piece by piece, and say how many bytes each was."""
+    table = _byte_table(tokenizer) if corpus.documents is None else None
+    between = ends(tokenizer)[1] if corpus.documents is not None else []
+    first = True
+    for piece in corpus.pieces(split, CHUNK):
+        if table is not None:
+            ids = table[np.frombuffer(piece, dtype=np.uint8)]
+            if (ids < 0).any():
+                strange = chr(piece[int((ids < 0).argmax())])
+                raise ValueError(f"the corpus has a character outside the vocabulary: {strange!r}")
+            yield ids, len(piece)
+            continue
+        text = _text(piece, first)
+        first = False
+        documents = text.split(BETWEEN.decode()) if corpus.documents is not None else [text]
+        encoded: list[int] = []
+        for number, document in enumerate(documents):
+            if number:
+                encoded += between or encode(tokenizer, "\n")
+            encoded += encode(tokenizer, document)
+        yield np.array(encoded, dtype=np.int64), len(piece)
+
+
+def _text(piece: bytes, first: bool) -> str:
+    """Decode a piece; a split may begin and end in the middle of a character."""
+    if first:
+        piece = piece.lstrip(bytes(range(0x80, 0xC0)))
+    try:
+        return piece.decode("utf-8")
+    except UnicodeDecodeError as error:
+        if error.reason == "unexpected end of data":
+            return piece[: error.start].decode("utf-8")
+        raise ValueError(f"the corpus is not UTF-8 text: {error}") from error
 
 
 def _byte_table(tokenizer: Tokenizer) -> np.ndarray | None:
@@ -69,33 +113,44 @@ class Windows:
     """Windows that begin anywhere, drawn with replacement; or consecutive blocks, every one of
     them once in an epoch, as MDLM does."""
     seed: int = 0
+    ends: tuple[Sequence[int], Sequence[int]] = ((), ())
+    """Specials that every block begins and ends with; the rest of its length is text."""
 
     def __post_init__(self) -> None:
-        if len(self.tokens) < self.length:
+        if self.payload < 1:
+            raise ValueError(f"a block of {self.length} tokens has no room for text")
+        if len(self.tokens) < self.payload:
             raise ValueError(
                 f"the corpus is shorter than a block: it has {len(self.tokens)} tokens, "
-                f"a block {self.length}"
+                f"a block {self.payload}"
             )
+
+    @property
+    def payload(self) -> int:
+        """The tokens of a block that are text."""
+        return self.length - len(self.ends[0]) - len(self.ends[1])
 
     def batch(self, step: int, places: range, global_batch: int) -> Tokens:
         """Return the blocks at these places of the global batch of a step."""
-        begins = [self._begin(step, place, global_batch) for place in places]
-        rows = np.stack([self.tokens[begin : begin + self.length] for begin in begins])
-        return torch.from_numpy(rows.astype(np.int64))
+        return self._blocks([self._begin(step, place, global_batch) for place in places])
 
     def first(self, n: int) -> Tokens:
         """Return the first n consecutive blocks, or as many as there are."""
-        whole = min(n, len(self.tokens) // self.length)
-        rows = self.tokens[: whole * self.length].reshape(whole, self.length)
-        return torch.from_numpy(rows.astype(np.int64))
+        whole = min(n, len(self.tokens) // self.payload)
+        return self._blocks([i * self.payload for i in range(whole)])
+
+    def _blocks(self, begins: list[int]) -> Tokens:
+        rows = np.stack([self.tokens[begin : begin + self.payload] for begin in begins])
+        begin, end = (np.tile(np.array(ids, np.int64), (len(rows), 1)) for ids in self.ends)
+        return torch.from_numpy(np.concatenate([begin, rows.astype(np.int64), end], axis=1))
 
     def _begin(self, step: int, place: int, global_batch: int) -> int:
         if self.kind == "overlapping":
             draw = np.random.SeedSequence((self.seed, step, place)).generate_state(1, np.uint64)
-            return int(draw[0] % np.uint64(len(self.tokens) - self.length + 1))
-        blocks = len(self.tokens) // self.length
+            return int(draw[0] % np.uint64(len(self.tokens) - self.payload + 1))
+        blocks = len(self.tokens) // self.payload
         epoch, index = divmod(step * global_batch + place, blocks)
-        return self.length * self._order(epoch, index, blocks)
+        return self.payload * self._order(epoch, index, blocks)
 
     def _order(self, epoch: int, index: int, blocks: int) -> int:
         """Return where the epoch's permutation sends an index, without storing the permutation.

@@ -1,0 +1,1 @@
+"""DSL inside other libraries; each needs its extra."""

@@ -1,0 +1,120 @@
+"""DSL models for the Auto classes of transformers (extra `transformers`).
+
+Importing this module registers them; a directory that `export` wrote also works without, with
+`trust_remote_code=True`, as long as this package is installed.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from dsl.data.tokenizers import TOKENIZER
+from dsl.denoiser import Endpoints
+from dsl.extras import require
+from dsl.loading import Model
+from dsl.models.config import ModelConfig
+from dsl.models.model import DSLModel
+from dsl.types import MASK, Noisy, Tokens
+
+transformers: Any = require("transformers", extra="transformers")
+MaskedLMOutput: Any = require("transformers.modeling_outputs", extra="transformers").MaskedLMOutput
+
+REMOTE = "modeling_dsl.py"
+REMOTE_CODE = '''"""What transformers' Auto classes load: classes of the installed dsl package."""
+
+from dsl.integrations.transformers import DSLForMaskedLM, HubConfig
+
+__all__ = ["DSLForMaskedLM", "HubConfig"]
+'''
+MASK_TOKEN = "[MASK]"
+
+
+class HubConfig(transformers.PretrainedConfig):  # type: ignore[misc]
+    """A ModelConfig under `shape`, and the id that stands for [MASK]: the one after the last."""
+
+    model_type = "dsl"
+
+    def __init__(self, shape: dict[str, Any] | None = None, **rest: Any) -> None:
+        super().__init__(**rest)
+        self.shape = dict(shape or {"vocab_size": 2})
+        self.vocab_size = self.shape["vocab_size"]
+        self.mask_token_id = self.vocab_size
+
+
+class DSLForMaskedLM(transformers.PreTrainedModel):  # type: ignore[misc]
+    """A DSLModel that takes token ids with [MASK] among them, or the states z themselves."""
+
+    config_class = HubConfig
+    base_model_prefix = "dsl"
+
+    def __init__(self, config: HubConfig) -> None:
+        super().__init__(config)
+        self.dsl = DSLModel(ModelConfig.from_dict(dict(config.shape)))
+        self.post_init()
+
+    def _init_weights(self, module: nn.Module) -> None:
+        """Leave every weight as DSLModel made it."""
+
+    def forward(
+        self,
+        input_ids: Tokens | None = None,
+        z: Noisy | None = None,
+        labels: Tokens | None = None,
+        **_: Any,
+    ) -> Any:
+        """Return clean-token logits, and with labels their cross-entropy (-100 is left out)."""
+        if (input_ids is None) == (z is None):
+            raise ValueError("give either input_ids, with [MASK] among them, or states z")
+        state: Noisy | Endpoints
+        if z is not None:
+            state = z
+        else:
+            assert input_ids is not None
+            masked = input_ids == self.config.mask_token_id
+            state = Endpoints(input_ids.masked_fill(masked, MASK))
+        logits: Float[Tensor, "b l v"] = self.dsl(state)
+        loss = None
+        if labels is not None:
+            loss = nn.functional.cross_entropy(logits.flatten(0, 1), labels.flatten())
+        return MaskedLMOutput(loss=loss, logits=logits)
+
+
+transformers.AutoConfig.register("dsl", HubConfig, exist_ok=True)
+transformers.AutoModel.register(HubConfig, DSLForMaskedLM, exist_ok=True)
+transformers.AutoModelForMaskedLM.register(HubConfig, DSLForMaskedLM, exist_ok=True)
+
+
+@torch.no_grad()
+def export(model: Model, out: Path) -> None:
+    """Write a directory that AutoModel, AutoModelForMaskedLM and AutoTokenizer load."""
+    if not isinstance(model.denoiser, DSLModel):
+        raise ValueError(
+            f"only DSL models can be exported, {model.name} is a {type(model.denoiser).__name__}"
+        )
+    inner = model.denoiser
+    config = HubConfig(shape=inner.config.to_dict())
+    config.auto_map = {
+        "AutoConfig": f"{Path(REMOTE).stem}.HubConfig",
+        "AutoModel": f"{Path(REMOTE).stem}.DSLForMaskedLM",
+        "AutoModelForMaskedLM": f"{Path(REMOTE).stem}.DSLForMaskedLM",
+    }
+    config.architectures = ["DSLForMaskedLM"]
+    wrapped = DSLForMaskedLM(config)
+    wrapped.dsl.load_state_dict(inner.state_dict())
+    wrapped.save_pretrained(out)
+    # save_pretrained may rewrite auto_map for classes that are not its own
+    saved = json.loads((out / "config.json").read_text(encoding="utf-8"))
+    saved["auto_map"] = config.auto_map
+    (out / "config.json").write_text(json.dumps(saved, indent=2) + "\n", encoding="utf-8")
+    (out / REMOTE).write_text(REMOTE_CODE, encoding="utf-8")
+    if model.tokenizer is not None and model.weights is not None:
+        shutil.copyfile(model.weights / TOKENIZER, out / TOKENIZER)
+        about = {"tokenizer_class": "PreTrainedTokenizerFast", "mask_token": MASK_TOKEN}
+        (out / "tokenizer_config.json").write_text(json.dumps(about, indent=2) + "\n")
