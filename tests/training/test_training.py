@@ -279,8 +279,8 @@ def test_tensorboard_shows_what_the_log_says(tmp_path: Path, cache: Path) -> Non
     events = accumulator(str(tmp_path / "tensorboard"))
     events.Reload()
     lines = [json.loads(line) for line in (tmp_path / "log.jsonl").read_text().splitlines()]
-    logged = [(e["step"], e["loss"]) for e in lines if "loss" in e]
-    shown = [(e.step, e.value) for e in events.Scalars("training/loss")]
+    logged = {e["step"]: e["loss"] for e in lines if "loss" in e}
+    shown = {e.step: e.value for e in events.Scalars("training/loss")}
     assert shown == pytest.approx(logged)
     validated = [e["validation"]["roar"] for e in lines if "validation" in e]
     assert [e.value for e in events.Scalars("validation/roar")] == pytest.approx(validated)
