@@ -12,16 +12,13 @@ import torch
 
 from dsl.denoiser import Denoiser
 from dsl.evidence import Evidence, Known, Observation, Unknown, evidence, given, likelihood
-from dsl.loading import Model, load
+from dsl.loading import DEFAULT_MODEL, Model, load
 from dsl.presets import sampler as by_name
 from dsl.samples import Sample
 from dsl.sampling.sampler import Sampler
 from dsl.sampling.state import State
 from dsl.streams import Streams
 from dsl.types import MASK
-
-DEFAULT_MODEL = "oracle:markov"
-"""Used where no model is named; until a trained one is bundled, an exact toy."""
 
 DEFAULT_SAMPLER = "mdlm@64"
 

@@ -1,4 +1,4 @@
-"""Models by name: a checkpoint directory, a hub id, or an oracle such as `oracle:cyclic-7`."""
+"""Models by name: a bundled one, a checkpoint directory, a hub id, or an exact oracle."""
 
 from __future__ import annotations
 
@@ -18,6 +18,12 @@ from dsl.denoiser import Denoiser
 from dsl.models import folder
 from dsl.models.config import ModelConfig
 from dsl.models.model import DSLModel
+
+BUNDLED = Path(__file__).parent / "weights"
+"""Models that come with the package, each in a directory of its name."""
+
+DEFAULT_MODEL = "text8-tiny"
+"""Used where no model is named."""
 
 ORACLES = "oracle:cyclic-K, oracle:two-bit, oracle:markov or oracle:markov-V"
 
@@ -82,16 +88,19 @@ class Model:
 
 
 def load(
-    name: str | Path, *, length: int | None = None, device: str | torch.device = "cpu"
+    name: str | Path = DEFAULT_MODEL,
+    *,
+    length: int | None = None,
+    device: str | torch.device = "cpu",
 ) -> Model:
-    """Load a model by name; `length` sizes an oracle that can have any."""
+    """Load a model by name, or the bundled one; `length` sizes an oracle that can have any."""
     text = str(name)
     if length is not None and length < 1:
         raise ValueError(f"a sequence needs at least one token, got length {length}")
     _require_device(device, oracle=text.startswith("oracle:"))
     if text.startswith("oracle:"):
         return _oracle(text, length)
-    path = folder.locate(name)
+    path = BUNDLED / text if text in bundled() else folder.locate(name)
     network = read_network(path).to(device).requires_grad_(False)
     table = path / tokenizers.TOKENIZER
     tokenizer = tokenizers.read(table) if table.is_file() else None
@@ -101,6 +110,11 @@ def load(
             f"the model beside it {network.config.vocab_size}"
         )
     return Model(text, network, tokenizer, network.config.model_length, weights=path)
+
+
+def bundled() -> list[str]:
+    """List the models that come with the package."""
+    return sorted(path.parent.name for path in BUNDLED.glob(f"*/{folder.CONFIG}"))
 
 
 Network = DSLModel | MdlmModel | ArModel | VpModel
@@ -127,12 +141,16 @@ def read_network(path: Path) -> Network:
     return network.eval()
 
 
-def write_network(network: Network, path: Path) -> None:
-    """Write a DSL model or one of the baselines into a checkpoint directory."""
-    if isinstance(network, DSLModel):
-        network.save_pretrained(path)
-    else:
-        folder.save(path, network.describe(), network.state_dict())
+def write_network(network: Network, path: Path, *, half: bool = False) -> None:
+    """Write a DSL model or one of the baselines into a checkpoint directory.
+
+    Half the size is float16, which is read back into float32 weights.
+    """
+    about = network.config.to_dict() if isinstance(network, DSLModel) else network.describe()
+    tensors = network.state_dict()
+    if half:
+        tensors = {name: tensor.half() for name, tensor in tensors.items()}
+    folder.save(path, about, tensors)
 
 
 def _require_device(device: str | torch.device, *, oracle: bool) -> None:

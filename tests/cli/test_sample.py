@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -8,7 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from dsl import loading
 from dsl.cli.main import main
+from dsl.cli.options import DEFAULT_MODEL
 from dsl.samples import Sample, Store, read
 
 
@@ -30,7 +33,9 @@ def test_texts_are_printed(capsys: pytest.CaptureFixture[str]) -> None:
         capsys, "sample", "-n", "3", "--length", "40", "--sampler", "remdm-loop@16", "--seed", "1"
     )
     assert [len(line) for line in text.splitlines()] == [40] * 3
-    assert run(capsys, "infill", "AB[3]FG") == "ABCDEFG\n"
+    filled = run(capsys, "infill", "the capital of [12] is london")
+    assert re.fullmatch(r"the capital of [a-z ]{12} is london\n", filled)
+    assert DEFAULT_MODEL == loading.DEFAULT_MODEL
 
 
 def test_prompt_and_suffix(capsys: pytest.CaptureFixture[str]) -> None:
@@ -142,8 +147,9 @@ def test_a_full_specification(capsys: pytest.CaptureFixture[str], tmp_path: Path
     spec.write_text(
         "kind: Ancestral\nnum_steps: 8\nremask: {kind: Cap, eta: 0.3}\ndraw: {top_p: 0.9}\n"
     )
-    named = run(capsys, "sample", "-n", "3", "--sampler", "remdm-cap@8:eta=0.3,top_p=0.9")
-    assert run(capsys, "sample", "-n", "3", "--sampler", str(spec)) == named
+    job = ("sample", "-n", "3", "--length", "16", "--sampler")
+    named = run(capsys, *job, "remdm-cap@8:eta=0.3,top_p=0.9")
+    assert run(capsys, *job, str(spec)) == named
     spec.write_text("kind: Ancestral\nsteps: 8\n")
     assert "cannot build the sampler 'Ancestral'" in fails(capsys, "sample", "--sampler", str(spec))
     spec.write_text("kind: [")
@@ -173,7 +179,20 @@ def test_mistakes_are_one_line(
 
 def test_processes_share_a_job(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Two processes under torchrun write the file that one writes."""
-    job = ["sample", "-n", "7", "--sampler", "mdlm@6", "--batch-size", "2", "--seed", "4", "--out"]
+    job = [
+        "sample",
+        "-n",
+        "7",
+        "--length",
+        "16",
+        "--sampler",
+        "mdlm@6",
+        "--batch-size",
+        "2",
+        "--seed",
+        "4",
+        "--out",
+    ]
     alone, shared = tmp_path / "alone.jsonl", tmp_path / "shared.jsonl"
     run(capsys, *job, str(alone))
     launch = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]

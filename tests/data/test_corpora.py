@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import http.server
 import json
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -273,3 +275,33 @@ def test_a_broken_download_goes_on_where_it_broke(address: str, tmp_path: Path) 
     assert told[-1] == (len(CONTENT), len(CONTENT))
     download(address, target, lambda *_: None)
     assert len(Flaky.served) == 2
+
+
+WATCHED = """
+import resource, sys
+from dsl.cli.main import main
+recipe, corpus, folder = sys.argv[1:]
+changes = [f"data.corpus={corpus}", "data.length=32", "trainer.steps=3"]
+job = ["train", recipe, "--smoke", "--out", folder + "/run", "--cache", folder + "/cache"]
+assert main(job + [word for change in changes for word in ("--set", change)]) == 0
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+"""
+
+
+@pytest.mark.slow
+def test_a_corpus_of_a_gigabyte_needs_no_more_memory_than_a_small_one(tmp_path: Path) -> None:
+    """From the file to the third step of a training run, in kilobytes of resident memory."""
+    recipe = Path(__file__).parent.parent.parent / "recipes" / "cyclic.yaml"
+    peaks = []
+    sentence = b"the quick brown fox jumps over the lazy dog and is not seen again " * 15_000
+    for name, times in (("small", 20), ("large", 1020)):
+        path = tmp_path / f"{name}.txt"
+        with path.open("wb") as file:
+            for _ in range(times):
+                file.write(sentence)
+        command = [sys.executable, "-c", WATCHED, str(recipe), str(path), str(tmp_path / name)]
+        done = subprocess.run(command, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        peaks.append(int(done.stdout.split()[-1]))
+    assert path.stat().st_size > 10**9
+    assert peaks[1] - peaks[0] < 100_000, peaks

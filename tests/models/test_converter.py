@@ -100,6 +100,7 @@ def test_chunks_change_neither_values_nor_gradients(
     results = []
     for elements in (2**24, 3 * (V + 1)):  # all rows at once; three at a time
         monkeypatch.setattr(module, "CHUNK_ELEMENTS", elements)
+        monkeypatch.setattr(module, "KEPT_ELEMENTS", elements)
         table = codebook.clone().requires_grad_()
         converter.zero_grad()
         mixed = converter(z, table)

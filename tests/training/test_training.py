@@ -95,6 +95,7 @@ class TestObjective:
         model, results = small(), []
         for elements in (2**24, 7 * 4):  # all rows at once; four at a time
             monkeypatch.setattr("dsl.training.objective.CHUNK_ELEMENTS", elements)
+            monkeypatch.setattr("dsl.training.objective.KEPT_ELEMENTS", elements)
             model.zero_grad()
             total = self.loss(ObjectiveConfig(loss=loss), model).total  # type: ignore[arg-type]
             total.backward()

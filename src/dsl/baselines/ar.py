@@ -43,8 +43,8 @@ class ArModel(nn.Module):
 
     @property
     def codebook(self) -> Codebook:
-        """One axis for each token: an autoregressive model has no geometry of its own."""
-        return torch.eye(self.config.vocab_size, device=self.embedding.device)
+        """All tokens at one point of the sphere: this model has no geometry of its own."""
+        return self.embedding.new_ones(1, 1).expand(self.config.vocab_size, 1)
 
     @property
     def snr_max(self) -> float:

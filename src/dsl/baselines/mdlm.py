@@ -43,8 +43,8 @@ class MdlmModel(nn.Module):
 
     @property
     def codebook(self) -> Codebook:
-        """One axis for each token: MDLM has no geometry of its own."""
-        return torch.eye(self.config.vocab_size, device=self.backbone.vocab_embed.embedding.device)
+        """All tokens at one point of the sphere: MDLM has no geometry of its own."""
+        return self.backbone.vocab_embed.embedding.new_ones(1, 1).expand(self.config.vocab_size, 1)
 
     @property
     def snr_max(self) -> float:

@@ -19,10 +19,11 @@ class BenchOptions:
     speed: a masked run at T = L with the small network and GPT-2's vocabulary against the plain
     loop. overhead: what samplers cost beside their denoiser calls. parallel: how the error of
     revealing several tokens at once falls with the number of steps, where the truth is known.
-    training: a DSL step against an MDLM step on the same backbone, and the data loader.
+    training: a DSL step against an MDLM step on the same backbone, and the data loader. memory: the
+    peak of two training steps of the small network with GPT-2's vocabulary at L = 1024.
     """
 
-    what: tyro.conf.Positional[Literal["speed", "overhead", "parallel", "training"]]
+    what: tyro.conf.Positional[Literal["speed", "overhead", "parallel", "training", "memory"]]
     """What to measure."""
     length: int = 1024
     """For speed: tokens and steps."""
@@ -59,6 +60,8 @@ def main(arguments: Sequence[str]) -> None:
             rows.append(bench.overhead(name, seed=options.seed))
     elif options.what == "training":
         rows.append(bench.training(vocab_size=options.vocab_size, seed=options.seed))
+    elif options.what == "memory":
+        rows.append(bench.memory())
     else:
         for name in ("mdlm", "fb", "dfm", "remdm-cap", "remdm-conf", "remdm-loop"):
             for steps in (4, 16, 64, 256):

@@ -1,4 +1,4 @@
-"""`dsl convert`: turn a checkpoint of another system into one of ours."""
+"""`dsl convert`: turn a checkpoint of another system into one of ours, or halve one of ours."""
 
 from __future__ import annotations
 
@@ -15,13 +15,14 @@ import tyro
 class ConvertOptions:
     """Turn an MDLM checkpoint into a DSL model that can be sampled, scored and fine-tuned.
 
-    SOURCE is a directory with model.safetensors, a .safetensors file, a hub id such as
+    For mdlm, SOURCE is a directory with model.safetensors, a .safetensors file, a hub id such as
     kuleshov-group/mdlm-owt, or a Lightning .ckpt, whose moving average is preferred and which is
-    opened without running anything in it.
+    opened without running anything in it. For float16, SOURCE is any model of ours, and OUT will
+    hold the same weights in half the bytes.
     """
 
-    system: tyro.conf.Positional[Literal["mdlm"]]
-    """Where the checkpoint comes from."""
+    system: tyro.conf.Positional[Literal["mdlm", "float16"]]
+    """Where the checkpoint comes from, or what it shall become."""
     source: tyro.conf.Positional[str]
     """The checkpoint."""
     out: tyro.conf.Positional[Path]
@@ -43,6 +44,9 @@ class ConvertOptions:
 def main(arguments: Sequence[str]) -> None:
     """Read, convert, compare, write."""
     options = tyro.cli(ConvertOptions, args=list(arguments), prog="dsl convert")
+    if options.system == "float16":
+        halve(options.source, options.out)
+        return
     import shutil
 
     import torch
@@ -78,3 +82,16 @@ def main(arguments: Sequence[str]) -> None:
         f"largest difference from MDLM's logits at endpoints: {report['parity']:.2g} "
         f"(with b_MASK = 50: {report['parity_at_mask_bias_50']:.2g})"
     )
+
+
+def halve(source: str, out: Path) -> None:
+    """Write a model with float16 weights, and its tokenizer."""
+    from dsl.loading import load, read_network, write_network
+
+    model = load(source)
+    if model.weights is None:
+        raise ValueError(f"{source} has no weights")
+    write_network(read_network(model.weights), out, half=True)
+    if model.tokenizer is not None:
+        model.tokenizer.save(str(out / "tokenizer.json"))
+    print(f"{out}: {sum(file.stat().st_size for file in out.iterdir()):,} bytes")

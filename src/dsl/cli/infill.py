@@ -16,8 +16,6 @@ class InfillOptions(DrawingOptions):
 
     text: tyro.conf.Positional[str]
     """The text, with every gap written as [length]."""
-    model: str = "oracle:cyclic-7"
-    """A checkpoint directory, a hub id, or oracle:cyclic-7, oracle:two-bit, oracle:markov."""
     sampler: str = "roar"
     """The path: a name with its steps and fields, or a YAML file with a full specification."""
 

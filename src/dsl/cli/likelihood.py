@@ -19,7 +19,7 @@ class LikelihoodOptions:
     """
 
     model: tyro.conf.Positional[str]
-    """A checkpoint directory, a hub id, or oracle:cyclic-7, oracle:two-bit, oracle:markov."""
+    """A bundled model such as text8-tiny, a checkpoint directory, a hub id, or an oracle."""
     corpus: tyro.conf.Positional[Path]
     """A text file, or a .jsonl file with a "text" in every line, such as `dsl sample` writes."""
     limit: int | None = None

@@ -8,11 +8,16 @@ from typing import Annotated
 
 import tyro
 
+DEFAULT_MODEL = "text8-tiny"
+"""What `dsl.loading` uses too; said again here because that module imports torch."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class DrawingOptions:
     """How sequences are drawn, and where they go."""
 
+    model: str = DEFAULT_MODEL
+    """A bundled model, a checkpoint directory, a hub id, or an oracle such as oracle:cyclic-7."""
     n: Annotated[int, tyro.conf.arg(aliases=["-n"])] = 1
     """How many sequences."""
     seed: int = 0

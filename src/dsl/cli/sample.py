@@ -15,14 +15,12 @@ class SampleOptions(DrawingOptions):
     """Draw sequences from a model along a path through SNR space.
 
     Samplers: mdlm@T, fb@T, dfm@T, remdm-cap@T, remdm-rescale@T, remdm-conf@T, remdm-loop@T,
-    first-hitting, first-hitting@T, roar, causal, edm@T, localize@T, hybrid@Tc+Tm. Any field can
-    follow after a colon, as in remdm-loop@128:eta=0.02,top_p=0.9.
+    first-hitting, first-hitting@T, roar, causal, edm@T, localize@T, hybrid@Tc+Tm; and vp@T for VP
+    networks. Any field can follow after a colon, as in remdm-loop@128:eta=0.02,top_p=0.9.
 
     Under torchrun the sequences are shared by the processes; the texts do not change.
     """
 
-    model: str = "oracle:markov"
-    """A checkpoint directory, a hub id, or oracle:cyclic-7, oracle:two-bit, oracle:markov."""
     length: int | None = None
     """Tokens in a sequence; the model's own length if not given."""
     sampler: str = "mdlm@64"

@@ -13,7 +13,10 @@ from torch.utils.checkpoint import checkpoint
 from dsl.types import Codebook, Noisy
 
 CHUNK_ELEMENTS = 2**24
-"""Mixture weights that exist at any one time: 64 MB in float32."""
+"""Mixture weights that are made at a time: 64 MB in float32."""
+
+KEPT_ELEMENTS = 2**27
+"""Weights that autograd may keep for the way back: half a gigabyte. More are computed twice."""
 
 
 class TableValues(nn.Module):
@@ -87,20 +90,23 @@ class Converter(nn.Module):
         """
         with torch.autocast(z.device.type, enabled=False):
             exact = torch.promote_types(torch.float32, z.dtype)
-            scores = self.beta.to(exact) * (z.to(exact) @ codebook.to(exact).T)
-            scores = nn.functional.pad(scores, (0, 1))  # the zero key of [MASK]
-            scores = scores + self.bias.to(exact)
+            keys = nn.functional.pad(codebook.to(exact), (0, 0, 0, 1))  # [MASK] has the zero key
+            scores = nn.functional.linear(
+                self.beta.to(exact) * z.to(exact), keys, self.bias.to(exact)
+            )
             # At γ_max all weights but one would be subnormal numbers, which CPUs multiply ten
-            # times more slowly. A floor of e^-80 of the largest changes nothing else.
-            floor = scores.detach().amax(dim=-1, keepdim=True) - 80
-            return torch.softmax(torch.maximum(scores, floor), dim=-1)
+            # times more slowly. A floor of e^-80 of the largest changes nothing else, and in place
+            # it costs no memory: the softmax's own gradient is all that flows back.
+            with torch.no_grad():
+                scores.clamp_(min=scores.amax(dim=-1, keepdim=True) - 80)
+            return torch.softmax(scores, dim=-1)
 
     def forward(self, z: Noisy, codebook: Codebook) -> Float[Tensor, "b l h"]:
         """Convert every position, a chunk of positions at a time when the vocabulary is large."""
         rows = z.flatten(0, 1)
         chunk = max(1, CHUNK_ELEMENTS // (codebook.shape[0] + 1))
         run: Callable[..., Tensor] = self._convert
-        if len(rows) > chunk and torch.is_grad_enabled():
+        if rows.shape[0] * codebook.shape[0] > KEPT_ELEMENTS and torch.is_grad_enabled():
             # Without this, autograd would keep the softmax of every chunk for the way back.
             run = _recomputed(self._convert)
         mixed = torch.cat([run(part, codebook) for part in rows.split(chunk)])

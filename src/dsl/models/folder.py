@@ -27,6 +27,7 @@ def save(directory: str | Path, config: Mapping[str, Any], tensors: Mapping[str,
     contiguous = {name: tensor.detach().contiguous() for name, tensor in tensors.items()}
     part = directory / f"{WEIGHTS}.part"
     save_file(contiguous, part, metadata={"format": "pt"})
+    part.chmod(0o644)  # the library makes it private, and a shared or packaged model is not
     os.replace(part, directory / WEIGHTS)
     part = directory / f"{CONFIG}.part"
     part.write_text(json.dumps(config, indent=2, sort_keys=True) + "\n", encoding="utf-8")

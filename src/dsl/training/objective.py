@@ -19,7 +19,10 @@ from dsl.streams import Streams
 from dsl.types import Codebook, Tokens
 
 CHUNK_ELEMENTS = 2**24
-"""Logits that exist at any one time: 64 MB in float32."""
+"""Logits that are made at a time when there are many: 64 MB in float32."""
+
+KEPT_ELEMENTS = 2**27
+"""Logits that autograd may keep for the way back: half a gigabyte. More are computed twice."""
 
 BANDS = (0.0, 0.5, 2.0, 8.0, 32.0, float("inf"))
 """Edges of the SNR bands whose losses are logged."""
@@ -74,10 +77,10 @@ class MixedSNRObjective(nn.Module):
     def _losses(
         self, features: Float[Tensor, "n h"], tokens: Int[Tensor, "n"], codebook: Codebook
     ) -> Float[Tensor, "n"]:
-        """Pass the head a chunk of rows at a time: no more of n x v logits is ever there."""
-        chunk = max(1, CHUNK_ELEMENTS // len(codebook))
-        if len(features) <= chunk:
+        """Pass the head all rows, or a chunk at a time if n x v logits would be too many."""
+        if len(features) * len(codebook) <= KEPT_ELEMENTS:
             return self._compare(features, tokens, codebook)
+        chunk = max(1, CHUNK_ELEMENTS // len(codebook))
         parts = [
             checkpoint(self._compare, rows, wanted, codebook, use_reentrant=False)
             for rows, wanted in zip(features.split(chunk), tokens.split(chunk), strict=True)
