@@ -165,7 +165,7 @@ def test_a_full_specification(capsys: pytest.CaptureFixture[str], tmp_path: Path
         (["sample", "--model", "oracle:cyclic-7", "--length", "8"], "7 tokens, not of 8"),
         (["sample", "--length", "3", "--prompt", "abcd"], "have 4 tokens, the sequence 3"),
         (["sample", "--prompt", "Z"], "outside the model's vocabulary: 'Z'"),
-        (["infill", "ABC"], "has no gap"),
+        (["infill", "abc"], "has no gap"),
         (["sample", "--sampler", "nowhere.yaml"], "nowhere.yaml"),
         (["sample", "--length", "0"], "at least one token, got length 0"),
         (["sample", "--device", "abacus"], "device 'abacus' cannot be used"),

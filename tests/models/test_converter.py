@@ -83,8 +83,8 @@ def test_the_mask_key_is_the_zero_vector(codebook: Tensor) -> None:
 def test_a_mask_key_off_zero_breaks_the_law(
     codebook: Tensor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def moved(scores: Tensor, _: object) -> Tensor:
-        return torch.cat([scores, scores[:, :1]], dim=1)  # the first token's key instead of zero
+    def moved(keys: Tensor, _: object) -> Tensor:
+        return torch.cat([keys, keys[:1]])  # the first token's key instead of zero
 
     monkeypatch.setattr("dsl.models.converter.nn.functional.pad", moved)
     with pytest.raises(AssertionError):

@@ -20,10 +20,13 @@ class LikelihoodOptions:
 
     model: tyro.conf.Positional[str]
     """A bundled model such as text8-tiny, a checkpoint directory, a hub id, or an oracle."""
-    corpus: tyro.conf.Positional[Path]
-    """A text file, or a .jsonl file with a "text" in every line, such as `dsl sample` writes."""
+    corpus: tyro.conf.Positional[str]
+    """A text file, a .jsonl file with a "text" in every line, such as `dsl sample` writes, or a
+    corpus that `dsl data` knows, of which blocks are spread evenly over the split."""
+    split: str = "test"
+    """The split of a named corpus."""
     limit: int | None = None
-    """Score at most so many blocks."""
+    """Score at most so many blocks; 256 of a named corpus if not given."""
     length: int | None = None
     """Tokens in a block; the model's own length if not given."""
     budget: int = 64
@@ -38,6 +41,8 @@ class LikelihoodOptions:
     """Print JSON instead of a table."""
     device: str = "cpu"
     """Where the network runs, such as cuda:0."""
+    cache: Path | None = None
+    """Where corpora are kept."""
 
     def __post_init__(self) -> None:
         if (self.limit is not None and self.limit < 1) or self.seed < 0:
@@ -47,9 +52,9 @@ class LikelihoodOptions:
 def main(arguments: Sequence[str]) -> None:
     """Load, cut, score, print."""
     options = tyro.cli(LikelihoodOptions, args=list(arguments), prog="dsl likelihood")
+    from dsl.cli.blocks import read
     from dsl.cli.processes import this_process
     from dsl.cli.progress import progress
-    from dsl.data.blocks import cut, read_texts
     from dsl.loading import load
     from dsl.scoring import Report, estimators, score
 
@@ -57,10 +62,7 @@ def main(arguments: Sequence[str]) -> None:
     length = model.length if options.length is None else options.length
     model.require_length(length)
     table = read_table(options.table, length) if options.table else None
-    texts = read_texts(options.corpus, separate_lines=not model.can_say("\n"))
-    blocks = cut(texts, model.encode, length, model.ends)
-    scored = blocks[: options.limit]
-    spare = blocks[len(scored) :]
+    scored, spare = read(model, options.corpus, options.split, length, options.limit, options.cache)
     process = this_process()
     mine = list(range(len(scored)))[process.rank :: process.count]
     steps = len(mine) * len(estimators(model.denoiser, max(options.budget, 4), 1.0, table=table))
@@ -80,7 +82,7 @@ def main(arguments: Sequence[str]) -> None:
     if process.rank == 0:
         whole = Report(model, scored, estimates, report.cutoff)
         result: dict[str, Any] = {
-            "corpus": str(options.corpus),
+            "corpus": options.corpus,
             "budget": options.budget,
             "seed": options.seed,
             **whole.to_dict(),

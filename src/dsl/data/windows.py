@@ -139,6 +139,12 @@ class Windows:
         whole = min(n, len(self.tokens) // self.payload)
         return self._blocks([i * self.payload for i in range(whole)])
 
+    def spread(self, n: int) -> Tokens:
+        """Return n blocks at equal distances, or as many as fit without overlap."""
+        n = min(n, len(self.tokens) // self.payload)
+        room = len(self.tokens) / n
+        return self._blocks([int(i * room) for i in range(n)])
+
     def _blocks(self, begins: list[int]) -> Tokens:
         rows = np.stack([self.tokens[begin : begin + self.payload] for begin in begins])
         begin, end = (np.tile(np.array(ids, np.int64), (len(rows), 1)) for ids in self.ends)

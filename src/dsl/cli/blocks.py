@@ -1,0 +1,44 @@
+"""Blocks of tokens that a verb was given: from a file, or spread over the split of a corpus."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from dsl.loading import Model
+    from dsl.types import Tokens
+
+DEFAULT_LIMIT = 256
+"""Blocks that are taken from a corpus if no limit is given."""
+
+
+def read(
+    model: Model, corpus: str, split: str, length: int, limit: int | None, cache: Path | None
+) -> tuple[Tokens, Tokens]:
+    """Return the blocks to be judged and some others, for choices that must not be made on them.
+
+    Of a file, the first blocks are judged and the rest are the others. Of a named corpus, the
+    judged ones are spread evenly over the split and the others come from its validation split.
+    """
+    from dsl.cli.data import default_cache
+    from dsl.data.blocks import cut, read_texts
+    from dsl.data.corpora import prepare
+    from dsl.data.windows import Windows, tokenise
+
+    path = Path(corpus)
+    looks_like_a_file = bool(path.suffix) or "/" in corpus or path.exists()
+    if looks_like_a_file and not corpus.startswith("datasets:"):
+        texts = read_texts(path, separate_lines=not model.can_say("\n"))
+        blocks = cut(texts, model.encode, length, model.ends)
+        judged = blocks[:limit]
+        return judged, blocks[len(judged) :]
+    if model.tokenizer is None:
+        raise ValueError(f"{model.name} has no tokenizer, so it cannot read {corpus!r}")
+    found = prepare(corpus, cache or default_cache())
+
+    def spread(name: str, n: int) -> Tokens:
+        assert model.tokenizer is not None
+        return Windows(tokenise(found, name, model.tokenizer), length, ends=model.ends).spread(n)
+
+    return spread(split, limit or DEFAULT_LIMIT), spread("validation", 16)

@@ -1,0 +1,94 @@
+"""`dsl calibrate`: whether a model's confidence can be believed, by level of corruption."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import tyro
+
+
+@dataclass(frozen=True)
+class CalibrateOptions:
+    """Measure calibration under teacher forcing: ECE, reliability, risk-coverage, temperature.
+
+    Half of the blocks fit a temperature, the other half are judged at T = 1 and at that one.
+    """
+
+    model: tyro.conf.Positional[str]
+    """A bundled model such as text8-tiny, a checkpoint directory, a hub id, or an oracle."""
+    corpus: tyro.conf.Positional[str]
+    """A text file, a .jsonl file with a "text" in every line, or a corpus that `dsl data` knows."""
+    split: str = "test"
+    """The split of a named corpus."""
+    snr: tuple[float, ...] = ()
+    """SNRs to corrupt to; a ladder from masked to nearly clean if not given."""
+    limit: int = 128
+    """Use at most so many blocks."""
+    length: int | None = None
+    """Tokens in a block; the model's own length if not given."""
+    bins: int = 15
+    """Bins of confidence."""
+    seed: int = 0
+    """Where the random numbers start."""
+    json: bool = False
+    """Print JSON, with reliability and risk-coverage curves, instead of a table."""
+    device: str = "cpu"
+    """Where the network runs, such as cuda:0."""
+    cache: Path | None = None
+    """Where corpora are kept."""
+
+    def __post_init__(self) -> None:
+        if self.limit < 4 or self.bins < 1 or self.seed < 0:
+            raise ValueError("--limit must be at least 4, --bins at least 1, --seed at least 0")
+        if any(not snr >= 0 for snr in self.snr):
+            raise ValueError(f"--snr must be >= 0, got {' '.join(map(str, self.snr))}")
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Load, cut, corrupt, judge, print."""
+    options = tyro.cli(CalibrateOptions, args=list(arguments), prog="dsl calibrate")
+    from rich.console import Console
+    from rich.table import Table
+
+    from dsl.cli.blocks import read
+    from dsl.cli.progress import progress
+    from dsl.evaluation.calibration import LEVELS, calibrate, levels_of
+    from dsl.loading import load
+
+    model = load(options.model, length=options.length, device=options.device)
+    length = model.length if options.length is None else options.length
+    model.require_length(length)
+    tokens, _ = read(model, options.corpus, options.split, length, options.limit, options.cache)
+    tokens = tokens.to(options.device)
+    levels = levels_of(model.denoiser, options.snr or LEVELS)
+    if not levels:
+        raise ValueError(f"{model.name} knows none of the SNRs {options.snr}")
+    found = []
+    with progress(len(levels), "calibrating", visible=True) as bar:
+        for level in levels:
+            found.append(
+                calibrate(model.denoiser, tokens, level, seed=options.seed, bins=options.bins)
+            )
+            bar.advance(1, tokens.numel())
+    if options.json:
+        about = {"model": model.name, "corpus": options.corpus, "blocks": len(tokens)}
+        about |= {"length": length, "seed": options.seed, "bins": options.bins}
+        levels_found = [asdict(one) | {"risk_area": one.risk_coverage.area} for one in found]
+        print(json.dumps(about | {"levels": levels_found}))
+        return
+    table = Table("SNR", "positions", "accuracy", "confidence", "ECE", "T", "ECE at T", "risk area")
+    for one in found:
+        table.add_row(
+            str(one.level) if isinstance(one.level, str) else f"{one.level:g}",
+            f"{one.positions:,}",
+            f"{one.accuracy:.4f}",
+            f"{one.confidence:.4f}",
+            f"{one.ece:.4f} ± {one.ece_stderr:.4f}",
+            f"{one.temperature:.2f}",
+            f"{one.ece_after:.4f}",
+            f"{one.risk_coverage.area:.4f}",
+        )
+    Console().print(table)

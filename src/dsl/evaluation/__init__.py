@@ -1,0 +1,1 @@
+"""Numbers about models and samples, each with its error and its protocol."""

