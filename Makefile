@@ -2,17 +2,22 @@
 PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
+LIGHT := .venv/.light
 
 .PHONY: demo test test-slow check lint types layers format clean
 .DEFAULT_GOAL := test
 
-$(READY): pyproject.toml constraints.txt
+$(LIGHT): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(f"Python 3.11 or newer is needed; {v.major}.{v.minor} was found. Try: make PYTHON=python3.12 ...") if v < (3, 11) else None'
 	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev,data,tensorboard,transformers]'
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable .
 	@touch $@
 
-demo: $(READY)
+$(READY): $(LIGHT)
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev,eval,figures,transformers,lm-eval,data,tensorboard]'
+	@touch $@
+
+demo: $(LIGHT)
 	$(BIN)/dsl demo
 
 test: check

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Generator
+from typing import TypeVar
+
 import pytest
 import torch
 
@@ -10,8 +14,28 @@ from dsl.models.config import ModelConfig
 from dsl.models.model import DSLModel
 from dsl.streams import stream
 
+R = TypeVar("R", pytest.TestReport, pytest.CollectReport)
+
 # Two workers share two cores: more threads than cores only wait for each other.
 torch.set_num_threads(1)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    return _no_skip((yield))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    return _no_skip((yield))
+
+
+def _no_skip(report: R) -> R:
+    """Where DSL_NO_SKIP is set, a test that skips for want of a program or an extra has failed."""
+    if report.skipped and os.environ.get("DSL_NO_SKIP"):
+        report.outcome = "failed"
+        report.longrepr = f"skipped although DSL_NO_SKIP is set: {report.longrepr}"
+    return report
 
 
 @pytest.fixture(autouse=True)
