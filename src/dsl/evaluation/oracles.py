@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -73,7 +74,7 @@ def fetch(name: str, cache: Path, *, on_progress: Progress | None = None) -> Pat
 def digest(folder: Path) -> str:
     """Name a judge by its files: sizes and beginnings, which is quick and tells models apart."""
     hasher = hashlib.sha256()
-    for path in sorted(p for p in folder.rglob("*") if p.is_file()):
+    for path in sorted(p for p in folder.glob("*") if p.is_file()):
         with path.open("rb") as file:
             hasher.update(f"{path.relative_to(folder)} {path.stat().st_size}".encode())
             hasher.update(file.read(1 << 20))
@@ -92,19 +93,16 @@ class Judge:
 
     @classmethod
     def load(cls, folder: Path, *, device: str = "cpu") -> Judge:
-        """Read a directory; a .gguf file in it is taken for the weights."""
+        """Read a directory; a .gguf file in it is turned into a directory of its own once."""
         transformers: Any = require("transformers", extra="eval")
         transformers.utils.logging.set_verbosity_error()
         transformers.utils.logging.disable_progress_bar()
-        weights = sorted(folder.glob("*.gguf"))
-        kwargs = {"gguf_file": weights[0].name} if weights else {}
-        if weights:
-            require("gguf", extra="eval")
         try:
-            causal = bool(weights) or _is_causal(transformers, folder)
+            source = _unpacked(transformers, folder)
+            causal = _is_causal(transformers, source)
             kind = transformers.AutoModelForCausalLM if causal else transformers.AutoModel
-            network = kind.from_pretrained(folder, dtype=torch.float32, **kwargs)
-            tokenizer = transformers.AutoTokenizer.from_pretrained(folder, **kwargs)
+            network = kind.from_pretrained(source, dtype=torch.float32)
+            tokenizer = transformers.AutoTokenizer.from_pretrained(source)
         except (OSError, ValueError, KeyError) as error:
             raise ValueError(
                 f"{folder} is not a model that transformers reads: {str(error).splitlines()[0]}"
@@ -181,6 +179,31 @@ def perplexity(nats: Float[Tensor, "n"], tokens: Float[Tensor, "n"]) -> tuple[fl
     residual = (nats - rate * tokens) / tokens.mean()
     stderr = float(residual.std()) / math.sqrt(n) if n > 1 else math.nan
     return float(rate.exp()), float(rate.exp()) * stderr
+
+
+def _unpacked(transformers: Any, folder: Path) -> Path:
+    """Return the directory to load: what quantised weights became, since reading them is slow."""
+    packed = sorted(folder.glob("*.gguf"))
+    if not packed:
+        return folder
+    ready = folder / "unpacked"
+    if not ready.is_dir():
+        require("gguf", extra="eval")
+        name = packed[0].name
+        with tempfile.TemporaryDirectory(dir=folder) as part:
+            network = transformers.AutoModelForCausalLM.from_pretrained(
+                folder, gguf_file=name, dtype=torch.float32
+            )
+            # the weights are ordinary numbers now; a fresh model takes them without the label
+            fields = network.config.to_dict()
+            fields.pop("quantization_config", None)
+            plain = transformers.AutoModelForCausalLM.from_config(type(network.config)(**fields))
+            plain.load_state_dict(network.state_dict())
+            plain.save_pretrained(part)
+            transformers.AutoTokenizer.from_pretrained(folder, gguf_file=name).save_pretrained(part)
+            shutil.copytree(part, f"{part}.whole")
+        Path(f"{part}.whole").rename(ready)
+    return ready
 
 
 def _is_causal(transformers: Any, folder: Path) -> bool:
