@@ -18,6 +18,7 @@ VERBS = {
     "calibrate": "Measure whether a model's confidence can be believed.",
     "evaluate": "Measure samples against real text, with errors and a protocol.",
     "compare": "Compare models and samplers over steps and seeds: table and figure.",
+    "figure": "Draw training curves or a comparison from files.",
     "convert": "Turn an MDLM checkpoint into a DSL model.",
     "export": "Write a model for the Auto classes of transformers.",
     "bench": "Measure the speed, overhead and exactness of samplers.",
