@@ -32,7 +32,7 @@ def read(run: Path) -> dict[str, list[tuple[float, float, float]]]:
             if name in NAMES:
                 step = event["step"]  # a resumed run may have validated a step twice
                 error = event["validation"][f"{name}_stderr"]
-                curves.setdefault(name, {})[step] = (step * tokens_a_step, bits, error)
+                curves.setdefault(name, {})[step] = (float(step * tokens_a_step), bits, error)
     if not curves:
         raise ValueError(f"{run} has not been validated yet")
     return {name: [points[step] for step in sorted(points)] for name, points in curves.items()}
