@@ -55,5 +55,19 @@ def test_half_the_bytes_and_nearly_the_same_weights(
     for name, tensor in model.state_dict().items():
         close = again.denoiser.state_dict()[name]  # type: ignore[attr-defined]
         torch.testing.assert_close(close, tensor, rtol=1e-3, atol=1e-6)
+    assert main(["convert", "float16", str(own), str(out)]) == 1
+    assert "not an empty directory" in capsys.readouterr().err
     assert main(["convert", "float16", "oracle:cyclic-7", str(tmp_path / "x")]) == 1
     assert "has no weights" in capsys.readouterr().err
+
+
+def test_a_bundled_mdlm_is_converted_with_its_length_and_tokenizer(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source, out = loading.BUNDLED / "text8-tiny-mdlm", tmp_path / "out"
+    assert main(["convert", "mdlm", str(source), str(out), "--json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert report["parity_at_mask_bias_50"] < 1e-4
+    model = dsl.load(out)
+    assert model.length == 128
+    assert model.encode("abc") == dsl.load("text8-tiny-mdlm").encode("abc")

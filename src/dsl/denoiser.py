@@ -113,6 +113,11 @@ def require_tokens(tokens: Int[Tensor, "*shape"], codebook: Codebook, *, least: 
         )
 
 
+def at_once(denoiser: Denoiser, length: int) -> int:
+    """Return how many sequences may be asked about in one call: some 2^26 logits, at most 256."""
+    return min(256, max(1, 2**26 // (length * denoiser.codebook.shape[0])))
+
+
 def posterior_mean(logits: Rows, codebook: Codebook) -> Float[Tensor, "*rows d"]:
     """Average the embeddings under the token posterior: x̂ = Σ_v p(v | z) x_v (equation 9)."""
     return torch.softmax(logits, dim=-1) @ codebook

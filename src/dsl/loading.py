@@ -148,8 +148,9 @@ def write_network(network: Network, path: Path, *, half: bool = False) -> None:
     """
     about = network.config.to_dict() if isinstance(network, DSLModel) else network.describe()
     tensors = network.state_dict()
-    if half:
-        tensors = {name: tensor.half() for name, tensor in tensors.items()}
+    if half:  # the weights; buffers such as rotary frequencies stay exact
+        weights = dict(network.named_parameters())
+        tensors = {n: tensor.half() if n in weights else tensor for n, tensor in tensors.items()}
     folder.save(path, about, tensors)
 
 

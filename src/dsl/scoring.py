@@ -14,7 +14,7 @@ from torch import Tensor
 
 from dsl.baselines.mdlm import MdlmModel
 from dsl.data.blocks import cut
-from dsl.denoiser import Clocked, Denoiser
+from dsl.denoiser import Clocked, Denoiser, at_once
 from dsl.evidence import Known, Observation, Unknown, evidence, given
 from dsl.evidence import likelihood as likelihood_of
 from dsl.likelihoods.audit import Audit, audit
@@ -205,17 +205,11 @@ def score(
         )
     if table is not None:
         table = Tabulated(table.times.to(device), table.snr.to(device))
-    v, d = model.denoiser.codebook.shape
-    length = tokens.shape[1]
-    # logits of one denoiser call and states of one group of sequences: some 2^26 numbers each
+    d, length = model.denoiser.codebook.shape[1], tokens.shape[1]
     built = estimators(
-        model.denoiser,
-        budget,
-        cutoff,
-        table=table,
-        batch_size=min(256, max(1, 2**26 // (length * v))),
+        model.denoiser, budget, cutoff, table=table, batch_size=at_once(model.denoiser, length)
     )
-    size = max(1, 2**24 // (budget * length * d))
+    size = max(1, 2**24 // (budget * length * d))  # states of one group of sequences
     if len(tokens) == 0:  # a process without a share
         empty = Estimate(torch.zeros(0, 2, length, dtype=torch.float64))
         return Report(model, tokens, dict.fromkeys(built, empty), cutoff)
@@ -248,7 +242,8 @@ def validator(tokens: Tokens, *, budget: int = 16, cutoff: float = 20.0) -> Vali
         network.eval()
         device = network.codebook.device
         bits: dict[str, float] = {}
-        for name, estimator in estimators(network, budget, cutoff).items():
+        size = at_once(network, tokens.shape[1])
+        for name, estimator in estimators(network, budget, cutoff, batch_size=size).items():
             if name in VALIDATED:
                 streams = Streams.derive(0, range(len(tokens)), device=device)
                 nats = estimator(network, tokens.to(device), generator=streams).nats

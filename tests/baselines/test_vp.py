@@ -34,6 +34,7 @@ class Told:
     def __init__(self, truth: oracle.Oracle) -> None:
         self.truth = truth
         self.sequences = 0
+        self.told: list[tuple[Tensor, Tensor]] = []
 
     @property
     def codebook(self) -> Tensor:
@@ -41,6 +42,7 @@ class Told:
 
     def at_snr(self, z: Tensor, snr: Tensor) -> Tensor:
         self.sequences += len(z)
+        self.told.append((z, snr))
         return self.truth(z.to(self.codebook))
 
     def __call__(self, z: Tensor | Endpoints, /, *, at: Tensor | None = None) -> Tensor:
@@ -141,3 +143,19 @@ def test_it_walks_like_every_sampler() -> None:
     alone = last(path, model, State.start(start[2:]), generator=Streams.derive(0, [2]))
     assert torch.equal(alone.tokens, end.tokens[2:])
     assert not list(path.steps(model, end, generator=streams))
+
+
+def test_the_clock_tells_the_snr_the_state_has() -> None:
+    """Step by step along the grid, and a pinned token's state has that SNR too."""
+    truth = Told(oracle.cyclic(5))
+    start = torch.full((400, 5), MASK)
+    start[:, 0] = 2
+    last(sampler("vp@6"), truth, State.start(start), generator=stream(0))
+    grid = [1e-3 + (60 - 1e-3) * (k / 5) ** 2 for k in range(6)]
+    assert [float(snr[0]) for _, snr in truth.told] == pytest.approx(grid, rel=1e-5)
+    x = truth.codebook[2].float()
+    for z, snr in truth.told:
+        gamma = float(snr[0])
+        pinned = z[:, 0] - gamma * x
+        assert float(pinned.square().mean()) == pytest.approx(gamma, rel=0.12)
+        assert float(pinned.mean(dim=0).abs().max()) < 5 * (gamma / 400) ** 0.5

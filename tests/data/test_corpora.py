@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import gzip
 import http.server
 import json
 import subprocess
@@ -13,6 +14,7 @@ import numpy as np
 import pytest
 import torch
 
+from dsl.data import sources
 from dsl.data.blocks import cut
 from dsl.data.cleaning import articles, prose, records, wikipedia
 from dsl.data.corpora import Corpus, prepare, verify
@@ -134,7 +136,7 @@ def test_a_corpus_shorter_than_a_block_is_refused() -> None:
 ARTICLE = b"""<page><text xml:space="preserve">{{Infobox|name={{nested}}|x}}
 == Heading ==
 The '''Dog''' is a [[Mammal|mammal]] of the [[wolf]] family;
-The '''Dog''' is a [[Mammal|mammal]] of the wolf, &amp;quot;kept&amp;quot; at home&lt;!--x--&gt;.
+The '''Dog''' is a &lt;ref/&gt;[[Mammal|mammal]] of the wolf, &amp;quot;kept&amp;quot; at home.
 * a list item that is long enough to be a paragraph otherwise.
 {| class="t"
 | cell of a table that is long enough to be kept otherwise.
@@ -229,6 +231,34 @@ def test_nothing_is_left_of_a_corpus_that_could_not_be_made(tmp_path: Path) -> N
     latin.write_bytes(b"caf\xe9 caf\xe9 " * 40)
     with pytest.raises(ValueError, match="not UTF-8"):
         tokenise(prepare(str(latin), tmp_path / "cache"), "train", byte_level())
+
+
+def test_a_file_that_changed_is_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And files of one name in two folders are two corpora."""
+    cache = tmp_path / "cache"
+    for folder, letter in (("one", "a"), ("two", "b")):
+        (tmp_path / folder).mkdir()
+        monkeypatch.chdir(tmp_path / folder)
+        Path("mine.txt").write_text(letter * 100)
+        assert prepare("mine.txt", cache).read("train", 1) == letter.encode()
+    Path("mine.txt").write_text("c" * 101)
+    assert prepare("mine.txt", cache).read("train", 1) == b"c"
+
+
+def test_an_archive_that_is_none_is_not_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def portal(address: str, target: Path, _: object) -> Path:
+        target.write_text("<html>please log in</html>")
+        return target
+
+    monkeypatch.setattr(sources, "download", portal)
+    monkeypatch.setattr(sources, "source_package", lambda *_: gzip.compress(b"not enwik8"))
+    with pytest.raises(OSError, match=r"not the archive.*Pass the path of a local copy"):
+        sources.text8(tmp_path, lambda *_: None)
+    with pytest.raises(ValueError, match="enwik8 arrived damaged"):
+        sources.enwik8(tmp_path, lambda *_: None)
+    assert not list(tmp_path.iterdir())
 
 
 CONTENT = bytes(range(256)) * 2000

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tokenizers import Tokenizer, models, pre_tokenizers, trainers
+from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors, trainers
 
 from dsl.data.tokenizers import (
     _byte_characters,
@@ -86,9 +86,9 @@ def test_gpt2_blocks_begin_and_end_with_its_only_special() -> None:
 
 def test_mdlms_text8_symbols() -> None:
     tokenizer = mdlm_text8()
-    assert tokenizer.get_vocab_size() == 35
-    assert encode(tokenizer, "az ") == [8, 33, 34]
-    assert tokenizer.token_to_id("[MASK]") == 4
+    assert tokenizer.get_vocab_size() == 34, "[MASK] has no id"
+    assert encode(tokenizer, "az ") == [7, 32, 33]
+    assert tokenizer.token_to_id("[EOS]") == 3
     with pytest.raises(ValueError, match="outside the model's vocabulary: 'A'"):
         encode(tokenizer, "A")
 
@@ -97,3 +97,25 @@ def test_unknown_tokenizers_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="unknown tokenizer 'gpt3'; expected characters, bytes"):
         by_name("gpt3", tmp_path)
     assert by_name("bytes", tmp_path).get_vocab_size() == 256
+
+
+@pytest.mark.parametrize(
+    "template, wanted",
+    [("$A", ([], [])), ("[BOS] $A", ([2], [])), ("$A [EOS]", ([], [3])),
+     ("[BOS] $A [EOS]", ([2], [3]))],
+)  # fmt: skip
+def test_specials_are_found_on_their_side(
+    template: str, wanted: tuple[list[int], list[int]]
+) -> None:
+    tokenizer = mdlm_text8()
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single=template, special_tokens=[("[BOS]", 2), ("[EOS]", 3)]
+    )
+    assert ends(tokenizer) == wanted
+
+
+def test_a_tokenizer_that_changes_the_text_is_refused() -> None:
+    tokenizer = characters(TEXT8)
+    tokenizer.normalizer = normalizers.Replace("a", "b")
+    with pytest.raises(ValueError, match="does not give back the text"):
+        encode(tokenizer, "banana")

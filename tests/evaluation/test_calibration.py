@@ -99,6 +99,29 @@ def test_each_model_is_asked_what_it_can_answer() -> None:
             assert found.bits == pytest.approx(torch.log2(torch.tensor(6.0)).item(), rel=1e-4)
 
 
+def test_a_network_with_a_clock_is_told_the_level() -> None:
+    model = VpModel(CONFIG).eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.5 * torch.randn_like(parameter))
+    tokens, seen = draws(4), []
+    ask = model.at_snr
+
+    def spy(z: Tensor, snr: Tensor) -> Tensor:
+        seen.append(snr)
+        return ask(z, snr)
+
+    model.at_snr = spy  # type: ignore[method-assign]
+    calibrate(model, tokens, 8.0)
+    assert all((snr == 8).all() for snr in seen)
+    assert levels_of(model, (0.5, 8.0)) == [0.5, 8.0]
+    with pytest.raises(ValueError, match="cannot be asked at SNR 1000"):
+        levels_of(model, (1000.0,))
+    with pytest.raises(ValueError, match="cannot be asked at SNR 2"):
+        levels_of(MdlmModel(CONFIG), (2.0,))
+    assert levels_of(oracle.two_bit()) == list(LEVELS), "one coordinate, and states between"
+
+
 def test_what_cannot_be_calibrated_is_said() -> None:
     with pytest.raises(ValueError, match="needs 4 at least, got 3"):
         calibrate(CHAIN, draws(3), 1.0)

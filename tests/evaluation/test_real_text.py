@@ -10,7 +10,8 @@ import pytest
 
 from dsl.cli.data import default_cache
 from dsl.cli.main import main
-from dsl.data.corpora import prepare
+from dsl.data.corpora import TEXT8_ALPHABET, prepare
+from dsl.data.tokenizers import characters
 from dsl.evaluation.suite import Measure, Reference, Settings
 
 pytestmark = pytest.mark.slow
@@ -38,9 +39,10 @@ def test_judges_rank_real_sampled_and_shuffled(
 ) -> None:
     """MAUVE of real text is near 1 and of shuffled letters near 0; GenPPL orders all three."""
     corpus = prepare("python-docs", tmp_path)
-    reference = Reference.cut(corpus, "train", N, LENGTH)
+    tokenizer = characters(TEXT8_ALPHABET)
+    reference = Reference.cut(corpus, "train", N, LENGTH, tokenizer)
     settings = Settings(*judges, seeds=2, resamples=2)
-    measure = Measure(settings, reference, lambda text: list(text.encode()))
+    measure = Measure(settings, reference, tokenizer)
     rng = random.Random(0)
     shuffled = ["".join(rng.sample(text, len(text))) for text in reference.held_out]
     real = measure.held_out()

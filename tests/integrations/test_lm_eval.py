@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -8,6 +9,9 @@ from typing import Any
 import pytest
 
 import dsl
+from dsl.data.tokenizers import mdlm_text8
+from dsl.models.config import ModelConfig
+from tests.conftest import perturbed
 
 pytest.importorskip("lm_eval", reason="the extra 'lm-eval' is not installed")
 
@@ -74,6 +78,41 @@ def test_the_harness_runs_a_local_task(tmp_path: Path, monkeypatch: pytest.Monke
         model=adapter(), tasks=["next_letter"], task_manager=manager, bootstrap_iters=0
     )
     assert found["results"]["next_letter"]["acc,none"] == 1.0
+
+
+def test_blocks_with_ends_are_scored_as_they_were_trained(tmp_path: Path) -> None:
+    """Every token of the continuation is scored, once, between the specials of its block."""
+    from dsl.integrations.lm_eval import DslLM
+
+    tokenizer = mdlm_text8()
+    perturbed(
+        ModelConfig(
+            34, codebook_dim=33, hidden_dim=16, cond_dim=4, n_blocks=1, n_heads=2, model_length=12
+        )
+    ).save_pretrained(tmp_path)
+    tokenizer.save(str(tmp_path / "tokenizer.json"))
+    lm = DslLM(str(tmp_path), budget=400)
+    asked: list[list[int]] = []
+    inner = lm.model.denoiser
+
+    class Spy:
+        codebook, snr_max = inner.codebook, inner.snr_max
+
+        def __call__(self, z: Any, /, *, at: Any = None) -> Any:
+            asked.append(list(z.tokens.shape))
+            return inner(z, at=at)
+
+    lm.model = replace(lm.model, denoiser=Spy())  # type: ignore[arg-type]
+    value, _ = lm.loglikelihood([request("the cat", " sat")])[0]
+    assert -60 < value < 0
+    assert sorted({shape[1] for shape in asked[:-1]}) == [1 + 6 + 4 + 1], "the context is cut"
+    assert len(lm.generate_until([request("x" * 40, {"max_gen_toks": 5})])[0]) <= 5
+    (rolled,) = lm.loglikelihood_rolling([request("abcdefghijklmno")])
+    assert rolled < value
+    whole, _ = lm.loglikelihood([request("", "abcdefghij")])[0]
+    assert whole < 0
+    with pytest.raises(ValueError, match="11 tokens does not fit into 10"):
+        lm.loglikelihood([request("", "abcdefghijk")])
 
 
 def test_cleaning_keeps_the_space_between() -> None:

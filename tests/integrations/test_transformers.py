@@ -50,6 +50,9 @@ def test_auto_classes_answer_as_the_model_does(exported: tuple[Path, Path]) -> N
     torch.testing.assert_close(loss, -(wanted[0, 1] + wanted[1, 3]) / 2)
     with pytest.raises(ValueError, match="either input_ids"):
         theirs()
+    with pytest.raises(ValueError, match="knows no padding"):
+        theirs(input_ids=ids, attention_mask=torch.tensor([[1, 1, 1, 1, 0]]))
+    assert torch.equal(theirs(input_ids=ids, return_dict=False)[0], theirs(input_ids=ids).logits)
 
 
 def test_the_tokenizer_knows_the_mask(exported: tuple[Path, Path]) -> None:

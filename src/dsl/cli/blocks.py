@@ -14,21 +14,22 @@ DEFAULT_LIMIT = 256
 
 
 def read(
-    model: Model, corpus: str, split: str, length: int, limit: int | None, cache: Path | None
+    model: Model, corpus: str, split: str | None, length: int, limit: int | None, cache: Path | None
 ) -> tuple[Tokens, Tokens]:
     """Return the blocks to be judged and some others, for choices that must not be made on them.
 
-    Of a file, the first blocks are judged and the rest are the others. Of a named corpus, the
-    judged ones are spread evenly over the split and the others come from its validation split.
+    Of a text or .jsonl file, the first blocks are judged and the rest are the others. Of a corpus,
+    or of a file when a split is named, the judged ones are spread evenly over the split (test if
+    not said) and the others come from its validation split.
     """
     from dsl.cli.data import default_cache
     from dsl.data.blocks import cut, read_texts
-    from dsl.data.corpora import prepare
+    from dsl.data.corpora import RECIPES, prepare
     from dsl.data.windows import Windows, tokenise
 
     path = Path(corpus)
-    looks_like_a_file = bool(path.suffix) or "/" in corpus or path.exists()
-    if looks_like_a_file and not corpus.startswith("datasets:"):
+    looks_like_a_file = path.is_file() or path.suffix in (".txt", ".jsonl")
+    if split is None and corpus not in RECIPES and looks_like_a_file and path.suffix != ".parquet":
         texts = read_texts(path, separate_lines=not model.can_say("\n"))
         blocks = cut(texts, model.encode, length, model.ends)
         judged = blocks[:limit]
@@ -41,4 +42,4 @@ def read(
         assert model.tokenizer is not None
         return Windows(tokenise(found, name, model.tokenizer), length, ends=model.ends).spread(n)
 
-    return spread(split, limit or DEFAULT_LIMIT), spread("validation", 16)
+    return spread(split or "test", limit or DEFAULT_LIMIT), spread("validation", 16)

@@ -21,8 +21,9 @@ class CalibrateOptions:
     """A bundled model such as text8-tiny, a checkpoint directory, a hub id, or an oracle."""
     corpus: tyro.conf.Positional[str]
     """A text file, a .jsonl file with a "text" in every line, or a corpus that `dsl data` knows."""
-    split: str = "test"
-    """The split of a named corpus."""
+    split: str | None = None
+    """The split that blocks are spread over: test, if a corpus is named; of a file, the first
+    blocks are taken unless a split is said."""
     snr: tuple[float, ...] = ()
     """SNRs to corrupt to; a ladder from masked to nearly clean if not given."""
     limit: int = 128
@@ -55,7 +56,7 @@ def main(arguments: Sequence[str]) -> None:
 
     from dsl.cli.blocks import read
     from dsl.cli.progress import progress
-    from dsl.evaluation.calibration import LEVELS, calibrate, levels_of
+    from dsl.evaluation.calibration import calibrate, levels_of
     from dsl.loading import load
 
     model = load(options.model, length=options.length, device=options.device)
@@ -63,9 +64,7 @@ def main(arguments: Sequence[str]) -> None:
     model.require_length(length)
     tokens, _ = read(model, options.corpus, options.split, length, options.limit, options.cache)
     tokens = tokens.to(options.device)
-    levels = levels_of(model.denoiser, options.snr or LEVELS)
-    if not levels:
-        raise ValueError(f"{model.name} knows none of the SNRs {options.snr}")
+    levels = levels_of(model.denoiser, options.snr)
     found = []
     with progress(len(levels), "calibrating", visible=True) as bar:
         for level in levels:
@@ -77,7 +76,7 @@ def main(arguments: Sequence[str]) -> None:
         about = {"model": model.name, "corpus": options.corpus, "blocks": len(tokens)}
         about |= {"length": length, "seed": options.seed, "bins": options.bins}
         levels_found = [asdict(one) | {"risk_area": one.risk_coverage.area} for one in found]
-        print(json.dumps(about | {"levels": levels_found}))
+        print(json.dumps(about | {"levels": levels_found}, allow_nan=False))
         return
     table = Table("SNR", "positions", "accuracy", "confidence", "ECE", "T", "ECE at T", "risk area")
     for one in found:

@@ -77,7 +77,7 @@ class Cell:
 
 def grid(options: CompareOptions) -> Iterator[Cell]:
     """List the cells, each once."""
-    for text in options.cells:
+    for text in dict.fromkeys(options.cells):
         model, _, family = text.rpartition("/")
         open_steps = re.search(r"\bT\b", family)
         for steps in options.steps if open_steps else (0,):
@@ -156,16 +156,30 @@ def draw(cells: Sequence[Cell], options: CompareOptions) -> None:
 
 
 def _complete(cell: Cell, options: CompareOptions) -> bool:
-    from dsl.samples import read
+    """Whether a file holds all samples of this very job; one of another job is left to refuse."""
+    from dsl.cli.drawing import about
+    from dsl.generation import Job, Start
+    from dsl.loading import load
+    from dsl.presets import sampler
+    from dsl.samples import IDENTITY, read
 
     path = cell.file(options.out, ".jsonl")
-    return path.is_file() and len(read(path)[1]) >= options.n
+    if not path.is_file():
+        return False
+    found, samples = read(path)
+    model = load(cell.model, length=options.length)
+    length = options.length or model.length
+    job = Job(model, sampler(cell.sampler), Start.blank(length), cell.seed)
+    wanted = json.loads(json.dumps(about(job, [], f"[{length}]")))
+    same = all(found.get(key) == wanted[key] for key in IDENTITY)
+    return same and len(samples) >= options.n
 
 
 def measure(cells: Sequence[Cell], options: CompareOptions) -> dict[Cell, dict[str, Any]]:
     """Measure every cell that has no result by this protocol yet."""
     from rich.console import Console
 
+    from dsl.evaluation.protocol import text_hash
     from dsl.loading import load
     from dsl.samples import read
 
@@ -176,13 +190,13 @@ def measure(cells: Sequence[Cell], options: CompareOptions) -> dict[Cell, dict[s
             about, samples = read(cell.file(options.out, ".jsonl"))
             if cell.model not in built:
                 model = load(cell.model, length=about["length"])
-                length = round(fmean(len(sample.text) for sample in samples))
-                built[cell.model] = build(options, model, options.n, length, status.update)
+                built[cell.model] = build(options, model, options.n, about["length"], status.update)
             judge = built[cell.model]
             path = cell.file(options.out, ".json")
             if path.is_file():
                 result = json.loads(path.read_text())
-                if result["protocol"] == json.loads(json.dumps(judge.protocol())):
+                same = result["samples_hash"] == text_hash([s.text for s in samples[: options.n]])
+                if same and result["protocol"] == json.loads(json.dumps(judge.protocol())):
                     results[cell] = result
                     continue
             status.update(f"measuring {cell.model}/{cell.sampler}, seed {cell.seed}")
@@ -199,9 +213,11 @@ def summarise(results: dict[Cell, dict[str, Any]]) -> list[dict[str, Any]]:
         found = [r for c, r in results.items() if (c.model, c.family, c.sampler) == key]
         row: dict[str, Any] = {"model": key[0], "sampler": key[1], "path": key[2]}
         row["nfe"] = fmean(r["nfe"]["mean"] for r in found)
-        row["tokens_per_second"] = fmean(r["tokens_per_second"] for r in found)
+        row["tokens_per_second"] = fmean(r["tokens_per_second"] or 0.0 for r in found)
         for name in found[0]["scores"]:
             values = [r["scores"][name]["mean"] for r in found]
+            if None in values:
+                continue  # too short to say
             row[name] = fmean(values)
             if len(values) > 1:
                 row[f"{name}_stderr"] = stdev(values) / len(values) ** 0.5

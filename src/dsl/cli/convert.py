@@ -33,10 +33,10 @@ class ConvertOptions:
     """q(MASK | z = 0) of the converter."""
     codebook_dim: int | None = None
     """Coordinates of a token state; v - 1 for small vocabularies and 64 for large ones."""
-    length: int = 1024
-    """The longest sequence."""
+    length: int | None = None
+    """The longest sequence; the source's own, or 1024 if it does not say."""
     tokenizer: Path | None = None
-    """A tokenizer.json to put beside the model."""
+    """A tokenizer.json to put beside the model; the source's own if it has one."""
     json: bool = False
     """Print JSON."""
 
@@ -44,6 +44,8 @@ class ConvertOptions:
 def main(arguments: Sequence[str]) -> None:
     """Read, convert, compare, write."""
     options = tyro.cli(ConvertOptions, args=list(arguments), prog="dsl convert")
+    if options.out.exists() and (not options.out.is_dir() or any(options.out.iterdir())):
+        raise ValueError(f"{options.out} exists and is not an empty directory")
     if options.system == "float16":
         halve(options.source, options.out)
         return
@@ -51,16 +53,20 @@ def main(arguments: Sequence[str]) -> None:
 
     import torch
 
+    from dsl.models import folder
     from dsl.models.mdlm_checkpoint import convert, parity, read
 
     source = read(options.source, mask_index=options.mask_index)
+    beside = Path(options.source)
+    told = folder.read_config(beside) if (beside / folder.CONFIG).is_file() else {}
+    longest = options.length or int(told.get("model_length", 1024))
     model = convert(
         source,
         codebook_dim=options.codebook_dim,
         mask_probability=options.mask_probability,
-        length=options.length,
+        length=longest,
     )
-    length = min(64, options.length)
+    length = min(64, longest)
     report = {
         "parameters": sum(p.numel() for p in model.parameters()),
         "vocabulary": model.config.vocab_size,
@@ -71,8 +77,10 @@ def main(arguments: Sequence[str]) -> None:
     with torch.no_grad():
         model.converter.bias[-1] = 50.0  # a mask that is nothing but a mask: MDLM exactly
     report["parity_at_mask_bias_50"] = parity(source, model, length=length)
-    if options.tokenizer is not None:
-        shutil.copyfile(options.tokenizer, options.out / "tokenizer.json")
+    own = beside / "tokenizer.json"
+    tokenizer = options.tokenizer or (own if own.is_file() else None)
+    if tokenizer is not None:
+        shutil.copyfile(tokenizer, options.out / "tokenizer.json")
     if options.json:
         print(json.dumps(report))
         return

@@ -76,8 +76,7 @@ def main(arguments: Sequence[str]) -> None:
     model = load(options.model or about["model"], length=about.get("length"))
     errors = Console(stderr=True)
     with errors.status("preparing") as status:
-        length = round(sum(len(sample.text) for sample in samples) / len(samples))
-        measure = build(options, model, len(samples), length, status.update)
+        measure = build(options, model, len(samples), len(samples[0].tokens), status.update)
         result = measure.samples(samples, about)
     if options.out is not None:
         options.out.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
@@ -91,7 +90,6 @@ def build(options: JudgeOptions, model: Model, n: int, length: int, tell: Any) -
     """Prepare corpus, judges and reference."""
     from dsl.cli.data import default_cache
     from dsl.data.corpora import prepare
-    from dsl.data.windows import tokenise
     from dsl.evaluation.oracles import fetch
     from dsl.evaluation.suite import Measure, Reference, Settings
 
@@ -109,11 +107,12 @@ def build(options: JudgeOptions, model: Model, n: int, length: int, tell: Any) -
         resamples=options.resamples,
         buckets=options.buckets,
     )
+    if model.tokenizer is None:
+        raise ValueError(f"{model.name} has no tokenizer, so no text can be cut like its samples")
     tell("reading the training text")
-    tokens = None if model.tokenizer is None else tokenise(corpus, "train", model.tokenizer)
-    reference = Reference.cut(corpus, options.split, n, length).with_training(corpus, tokens)
-    ends = frozenset(model.ends[1])
-    return Measure(settings, reference, model.encode, ends, cache=cache, tell=tell)
+    reference = Reference.cut(corpus, options.split, n, length, model.tokenizer)
+    reference = reference.with_training(corpus, model.tokenizer)
+    return Measure(settings, reference, model.tokenizer, cache=cache, tell=tell)
 
 
 LABELS = {
@@ -138,7 +137,7 @@ def show(result: dict[str, Any]) -> None:
         if name in result["scores"]:
             table.add_row(label, shown(result["scores"][name]), shown(result["held_out"][name]))
     table.add_row("denoiser calls", shown(result["nfe"]), "")
-    table.add_row("tokens per second", f"{result['tokens_per_second']:.0f}", "")
+    table.add_row("tokens per second", f"{result['tokens_per_second'] or 0:.0f}", "")
     console = Console()
     console.print(table)
     protocol = result["protocol"]
@@ -149,7 +148,9 @@ def show(result: dict[str, Any]) -> None:
     )
 
 
-def shown(score: dict[str, float]) -> str:
+def shown(score: dict[str, float | None]) -> str:
     """Print a number with its error."""
     value, error = score["mean"], score.get("stderr")
-    return f"{value:.4g}" if error is None or error != error else f"{value:.4g} ± {error:.2g}"
+    if value is None:
+        return "too short to say"
+    return f"{value:.4g}" if error is None else f"{value:.4g} ± {error:.2g}"

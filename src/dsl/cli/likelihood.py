@@ -23,8 +23,9 @@ class LikelihoodOptions:
     corpus: tyro.conf.Positional[str]
     """A text file, a .jsonl file with a "text" in every line, such as `dsl sample` writes, or a
     corpus that `dsl data` knows, of which blocks are spread evenly over the split."""
-    split: str = "test"
-    """The split of a named corpus."""
+    split: str | None = None
+    """The split that blocks are spread over: test, if a corpus is named; of a file, the first
+    blocks are taken unless a split is said."""
     limit: int | None = None
     """Score at most so many blocks; 256 of a named corpus if not given."""
     length: int | None = None

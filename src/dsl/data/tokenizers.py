@@ -22,7 +22,7 @@ from dsl.data.sources import Progress
 
 TOKENIZER = "tokenizer.json"
 END_OF_TEXT = "<|endoftext|>"
-MDLM_SPECIALS = ("[CLS]", "[SEP]", "[BOS]", "[EOS]", "[MASK]", "[PAD]", "[RESERVED]", "[UNK]")
+MDLM_SPECIALS = ("[CLS]", "[SEP]", "[BOS]", "[EOS]", "[PAD]", "[RESERVED]", "[UNK]")
 
 
 def characters(alphabet: str) -> Tokenizer:
@@ -61,7 +61,11 @@ def _byte_characters() -> list[str]:
 
 
 def mdlm_text8() -> Tokenizer:
-    """Make MDLM's 35 symbols of text8: eight specials, a to z, space. Blocks are bracketed."""
+    """Make MDLM's 35 symbols of text8, in its order: specials, a to z, space.
+
+    [MASK], its fifth, is the zero state and has no id, which leaves 34 tokens: those, in the same
+    order, that `dsl convert mdlm --mask-index 4` keeps. Blocks begin and end with [BOS] and [EOS].
+    """
     symbols = [*MDLM_SPECIALS, *"abcdefghijklmnopqrstuvwxyz "]
     vocabulary = {symbol: index for index, symbol in enumerate(symbols)}
     tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="[UNK]"))
@@ -113,11 +117,15 @@ def bracketed(tokenizer: Tokenizer, begin: str, end: str) -> Tokenizer:
 
 
 def ends(tokenizer: Tokenizer) -> tuple[list[int], list[int]]:
-    """Return the specials that a block begins and ends with: none, a first, or both."""
-    added = tokenizer.encode("", add_special_tokens=True).ids
-    if len(added) > 2:
+    """Return the specials that a block begins and ends with, one at each end at most."""
+    token = next(iter(tokenizer.get_vocab(with_added_tokens=False)))
+    alone = tokenizer.encode(token, add_special_tokens=False).ids
+    whole = tokenizer.encode(token, add_special_tokens=True).ids
+    added = len(whole) - len(alone)
+    before = next((i for i in range(added + 1) if whole[i : i + len(alone)] == alone), 0)
+    if before > 1 or added - before > 1:
         raise ValueError(f"a block can have one special at each end, the tokenizer adds {added}")
-    return added[:1], added[1:]
+    return whole[:before], whole[len(whole) - (added - before) :]
 
 
 def by_name(name: str, cache: Path, *, on_progress: Progress | None = None) -> Tokenizer:
@@ -158,8 +166,13 @@ def encode(tokenizer: Tokenizer, text: str) -> list[int]:
         specials = {token.content for token in tokenizer.get_added_tokens_decoder().values()}
         known = set("".join(token for token in tokenizer.get_vocab() if token not in specials))
         strange = sorted({character for character in text if character not in known})
-        listed = f": {''.join(strange)!r}" if strange else ""
-        raise ValueError(f"the text has characters outside the model's vocabulary{listed}")
+        if not strange:
+            raise ValueError(
+                "the tokenizer does not give back the text it was given (does it change case or "
+                "spaces?); use one that does"
+            )
+        listed = repr("".join(strange))
+        raise ValueError(f"the text has characters outside the model's vocabulary: {listed}")
     ids: list[int] = encoded.ids
     return ids
 

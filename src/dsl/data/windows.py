@@ -115,13 +115,15 @@ class Windows:
     seed: int = 0
     ends: tuple[Sequence[int], Sequence[int]] = ((), ())
     """Specials that every block begins and ends with; the rest of its length is text."""
+    name: str = "corpus"
+    """What an error calls it."""
 
     def __post_init__(self) -> None:
         if self.payload < 1:
             raise ValueError(f"a block of {self.length} tokens has no room for text")
         if len(self.tokens) < self.payload:
             raise ValueError(
-                f"the corpus is shorter than a block: it has {len(self.tokens)} tokens, "
+                f"the {self.name} is shorter than a block: it has {len(self.tokens)} tokens, "
                 f"a block {self.payload}"
             )
 

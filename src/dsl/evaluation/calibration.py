@@ -14,8 +14,9 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from dsl.baselines.mdlm import MdlmModel
 from dsl.channel import observe
-from dsl.denoiser import Clocked, Denoiser, Endpoints
+from dsl.denoiser import Clocked, Denoiser, Endpoints, at_once
 from dsl.likelihoods.chain_rule import Autoregressive
 from dsl.likelihoods.estimate import require_logits
 from dsl.snr import reveal_set
@@ -51,9 +52,9 @@ class Answers:
 class Reliability:
     """Confidence against accuracy in equal bins of confidence."""
 
-    confidence: tuple[float, ...]
-    """The mean in each bin; nan where it is empty."""
-    accuracy: tuple[float, ...]
+    confidence: tuple[float | None, ...]
+    """The mean in each bin; None where it is empty."""
+    accuracy: tuple[float | None, ...]
     count: tuple[int, ...]
 
     @property
@@ -61,7 +62,7 @@ class Reliability:
         """The expected calibration error: the mean distance of the two, weighted by count."""
         total = sum(self.count)
         bins = zip(self.confidence, self.accuracy, self.count, strict=True)
-        return sum(n * abs(c - a) for c, a, n in bins if n) / total
+        return sum(n * abs(c - a) for c, a, n in bins if c is not None and a is not None) / total
 
 
 def reliability(
@@ -76,7 +77,9 @@ def reliability(
         torch.bincount(index, weights=values.double(), minlength=bins)
         for values in (confidence, correct)
     ]
-    means = [(total / count).tolist() for total in sums]
+    means = [
+        [float(t / c) if c else None for t, c in zip(total, count, strict=True)] for total in sums
+    ]
     return Reliability(tuple(means[0]), tuple(means[1]), tuple(count.tolist()))
 
 
@@ -107,10 +110,10 @@ def risk_coverage(
 
 
 def logits_at(
-    denoiser: Denoiser, tokens: Tokens, level: Level, *, generator: Streams, batch_size: int = 64
+    denoiser: Denoiser, tokens: Tokens, level: Level, *, generator: Streams
 ) -> Iterator[tuple[Float[Tensor, "n v"], Int[Tensor, "n"], Int[Tensor, "n"]]]:
     """Corrupt to a level and ask: yield logits, true tokens and the sequence of each row."""
-    for part in torch.arange(len(tokens)).split(batch_size):
+    for part in torch.arange(len(tokens)).split(at_once(denoiser, tokens.shape[1])):
         rows = tokens[part]
         at = torch.ones_like(rows, dtype=torch.bool)
         streams = generator.take(part.tolist())
@@ -226,15 +229,23 @@ def calibrate(
     )
 
 
-def levels_of(denoiser: Denoiser, wanted: Sequence[Level] = LEVELS) -> list[Level]:
-    """Keep the levels a model can be asked about."""
+def levels_of(denoiser: Denoiser, wanted: Sequence[Level] = ()) -> list[Level]:
+    """Return the levels a model can be asked about, refusing wanted ones that it cannot."""
+    low, high = denoiser.snr_range if isinstance(denoiser, Clocked) else (0.0, math.inf)
+    known: list[Level] = [g for g in LEVELS if not isinstance(g, str) and low <= g <= high]
     if isinstance(denoiser, Autoregressive):
-        return [PREFIX]
-    if isinstance(denoiser, Clocked):
-        low, high = denoiser.snr_range
-        return [g for g in wanted if not isinstance(g, str) and low <= g <= high]
-    if denoiser.codebook.shape[1] == 1:  # masks and tokens, and nothing between
-        return [MASKED]
+        known = [PREFIX]
+    elif isinstance(denoiser, MdlmModel):
+        known = [MASKED]
+    elif not isinstance(denoiser, Clocked):
+        known = list(LEVELS)
+    if not wanted:
+        return known
+    anywhere = not isinstance(denoiser, Autoregressive | MdlmModel)
+    bad = [g for g in wanted if isinstance(g, str) or not (anywhere and low <= g <= high)]
+    if bad:
+        shown = ", ".join(map(str, bad))
+        raise ValueError(f"this model cannot be asked at SNR {shown}; it can at {known}")
     return list(wanted)
 
 

@@ -53,10 +53,10 @@ def novelty(samples: Sequence[Ids], training: np.ndarray, n: int) -> list[float]
 def known_words(text: str, vocabulary: frozenset[str]) -> float:
     """Return the share of a text's whole words that a vocabulary has.
 
-    The first and the last may be cut by the edge of the block, and are left out.
+    A first or last word that touches the edge may be cut by it, and is left out.
     """
-    words = text.split(" ")[1:-1]
-    words = [word for word in words if word]
+    words = text.split()
+    words = words[not text[:1].isspace() : len(words) - (not text[-1:].isspace())]
     return sum(word in vocabulary for word in words) / len(words) if words else math.nan
 
 

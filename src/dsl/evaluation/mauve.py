@@ -25,8 +25,8 @@ class Mauve:
 
     value: float
     """With k-means seed 25."""
-    mean: float
-    """Over all k-means seeds."""
+    seed_mean: float
+    """The mean over all k-means seeds."""
     seed_deviation: float
     """Standard deviation over k-means seeds."""
     stderr: float

@@ -163,9 +163,11 @@ class Judge:
     def _encode(self, texts: Sequence[str], most: int) -> dict[str, Tensor]:
         if any(not text for text in texts):
             raise ValueError("a text is empty; nothing can be said about it")
+        room = getattr(self.network.config, "max_position_embeddings", most)
         batch = self.tokenizer(
-            list(texts), return_tensors="pt", padding=True, truncation=True, max_length=most
-        )
+            list(texts), return_tensors="pt", padding=True, truncation=True,
+            max_length=min(most, room),
+        )  # fmt: skip
         device = next(self.network.parameters()).device
         return {k: batch[k].to(device) for k in ("input_ids", "attention_mask")}
 

@@ -12,16 +12,17 @@ from typing import Any
 import numpy as np
 import torch
 from jaxtyping import Float
+from tokenizers import Tokenizer
 
 import dsl
 from dsl.data.corpora import BETWEEN, Corpus
+from dsl.data.tokenizers import decode, ends
+from dsl.data.windows import Windows, tokenise
 from dsl.evaluation import diversity
 from dsl.evaluation.mauve import PAPER_SEED, mauve
 from dsl.evaluation.oracles import Judge, digest, perplexity
 from dsl.evaluation.protocol import text_hash, versions
 from dsl.samples import Sample
-
-Encode = Callable[[str], list[int]]
 
 
 @dataclass(frozen=True)
@@ -59,28 +60,29 @@ class Reference:
     """Training words, for the share of real words."""
 
     @classmethod
-    def cut(cls, corpus: Corpus, split: str, n: int, length: int) -> Reference:
-        """Take 2n blocks of so many bytes, spread evenly over a split, in turn for each half."""
-        begin, end = corpus.range(split)
-        room = (end - begin) // (2 * n)
-        if room < length:
+    def cut(
+        cls, corpus: Corpus, split: str, n: int, length: int, tokenizer: Tokenizer
+    ) -> Reference:
+        """Take 2n blocks of so many tokens, spread evenly over a split, in turn for each half.
+
+        They begin and end with the specials that the model's blocks have, as its samples do.
+        """
+        tokens = tokenise(corpus, split, tokenizer)
+        rows = Windows(tokens, length, ends=ends(tokenizer)).spread(2 * n)
+        if len(rows) < 2 * n:
             raise ValueError(
-                f"{2 * n} blocks of {length} characters do not fit into the {end - begin} of "
+                f"{2 * n} blocks of {length} tokens do not fit into the {len(tokens)} of "
                 f"{corpus.name}'s {split} split"
             )
-        blocks = []
-        with corpus.path.open("rb") as file:
-            for i in range(2 * n):
-                file.seek(begin + i * room)
-                text = file.read(length).replace(BETWEEN, b"\n").decode("utf-8", errors="ignore")
-                blocks.append(text)
-        return cls(f"{corpus.name}/{split}", blocks[0::2], blocks[1::2])
+        texts = [decode(tokenizer, row) for row in rows.tolist()]
+        return cls(f"{corpus.name}/{split}", texts[0::2], texts[1::2])
 
-    def with_training(self, corpus: Corpus, tokens: np.ndarray | None) -> Reference:
-        """Remember the training split's tokens and, of a text in words, its vocabulary."""
+    def with_training(self, corpus: Corpus, tokenizer: Tokenizer) -> Reference:
+        """Remember the training split's tokens and words."""
         words: set[str] = set()
         for piece in corpus.pieces("train", 1 << 22):
-            words.update(piece.decode("utf-8", errors="ignore").split())
+            words.update(piece.replace(BETWEEN, b" ").decode("utf-8", errors="ignore").split())
+        tokens = tokenise(corpus, "train", tokenizer)
         return replace(self, training=tokens, vocabulary=frozenset(words))
 
 
@@ -91,15 +93,15 @@ class Measure:
         self,
         settings: Settings,
         reference: Reference,
-        encode: Encode,
-        ends: frozenset[int] = frozenset(),
+        tokenizer: Tokenizer,
         *,
         cache: Path | None = None,
         tell: Callable[[str], None] = lambda _: None,
     ) -> None:
         if not reference.texts:
             raise ValueError("the reference has no texts")
-        self.settings, self.reference, self.encode, self.ends = settings, reference, encode, ends
+        self.settings, self.reference, self.tokenizer = settings, reference, tokenizer
+        self.ends = frozenset(ends(tokenizer)[1])
         self.cache, self.tell = cache, tell
         self._judges: dict[Path, Judge] = {}
         self._held_out: dict[str, Any] | None = None
@@ -114,6 +116,7 @@ class Measure:
             "dsl": dsl.__version__,
             "reference": f"{self.reference.name} {text_hash(self.reference.texts)}",
             "reference_texts": len(self.reference.texts),
+            "tokenizer": text_hash([self.tokenizer.to_str()]),
             "mauve_seed": PAPER_SEED,
             **settings,
             "versions": versions(),
@@ -133,7 +136,7 @@ class Measure:
             "about": dict(about),
             "protocol": self.protocol(),
             "nfe": nfe,
-            "tokens_per_second": tokens / seconds if seconds else math.nan,
+            "tokens_per_second": tokens / seconds if seconds else None,
             "scores": self.texts(texts, [sample.tokens for sample in samples]),
             "held_out": self.held_out(),
         }
@@ -142,7 +145,8 @@ class Measure:
         """Measure real text that the reference does not contain, once."""
         if self._held_out is None:
             texts = self.reference.held_out
-            self._held_out = self.texts(texts, [self.encode(text) for text in texts])
+            rows = [self.tokenizer.encode(text, add_special_tokens=False).ids for text in texts]
+            self._held_out = self.texts(texts, rows)
         return self._held_out
 
     def texts(self, texts: Sequence[str], ids: Sequence[Sequence[int]]) -> dict[str, Any]:
@@ -154,7 +158,9 @@ class Measure:
             "distinct": {"mean": diversity.distinct(ids, n)},
         }
         if self.ends:
-            scores["end_rate"] = _mean([float(not self.ends.isdisjoint(row)) for row in ids])
+            # an end inside the block: the last place has one by construction
+            inside = [not self.ends.isdisjoint(row[1:-1]) for row in ids]
+            scores["end_rate"] = _mean([float(found) for found in inside])
         if self.reference.training is not None:
             grams = diversity.novelty(ids, self.reference.training, self.settings.novelty)
             scores["novelty"] = _mean(grams)
@@ -176,8 +182,8 @@ class Measure:
                 seeds=self.settings.seeds,
                 resamples=self.settings.resamples,
             )
-            scores["mauve"] = asdict(found)
-        return scores
+            scores["mauve"] = {"mean": found.value, **asdict(found)}
+        return {name: _finite(score) for name, score in scores.items()}
 
     def _judge(self, folder: Path) -> Judge:
         if folder not in self._judges:
@@ -205,10 +211,17 @@ class Measure:
         return found
 
 
-def _mean(values: Sequence[float]) -> dict[str, float]:
+def _mean(values: Sequence[float]) -> dict[str, float | None]:
     """Average with its standard error, leaving out texts too short to say."""
     good = torch.tensor([v for v in values if not math.isnan(v)], dtype=torch.float64)
     if not len(good):
-        return {"mean": math.nan, "stderr": math.nan}
-    stderr = float(good.std()) / math.sqrt(len(good)) if len(good) > 1 else math.nan
+        return {"mean": None, "stderr": None}
+    stderr = float(good.std()) / math.sqrt(len(good)) if len(good) > 1 else None
     return {"mean": float(good.mean()), "stderr": stderr}
+
+
+def _finite(value: Any) -> Any:
+    """Turn what JSON cannot say into null."""
+    if isinstance(value, dict):
+        return {key: _finite(inner) for key, inner in value.items()}
+    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -1,8 +1,6 @@
 """DSL models in lm-evaluation-harness (extra `lm-eval`): ROAR for likelihoods, infilling to write.
 
-    lm_eval --model dsl --model_args model=text8-tiny,clean=true --tasks …
-
-after `import dsl.integrations.lm_eval`, or pass a `DslLM` to `lm_eval.simple_evaluate`.
+>>> lm_eval.simple_evaluate(model=DslLM("text8-tiny", clean=True), tasks=[…])
 """
 
 from __future__ import annotations
@@ -11,14 +9,18 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
+from jaxtyping import Int
+from torch import Tensor
 
 from dsl.data.cleaning import prose
 from dsl.denoiser import Endpoints
-from dsl.evidence import Known, Observation, Unknown
+from dsl.evidence import Known, Observation, Unknown, evidence, given
+from dsl.evidence import likelihood as likelihood_of
 from dsl.extras import require
 from dsl.generation import generate
+from dsl.likelihoods.roar import Roar
 from dsl.loading import DEFAULT_MODEL, Model, load
-from dsl.scoring import likelihood
+from dsl.streams import stream
 from dsl.types import MASK
 
 LM: Any = require("lm_eval.api.model", extra="lm-eval").LM
@@ -36,12 +38,20 @@ class DslLM(LM):  # type: ignore[misc]
         sampler: str = "roar",
         seed: int = 0,
         clean: bool = False,
-        **_: Any,
+        device: str = "cpu",
+        batch_size: int | None = None,
+        max_batch_size: int | None = None,
     ) -> None:
-        """Load a model; `clean` turns every text into lower-case letters and spaces first."""
+        """Load a model; `clean` turns every text into lower-case letters and spaces first.
+
+        The harness's batch sizes are accepted and not needed: a request is a batch of ROAR draws.
+        """
         super().__init__()
-        self.model = model if isinstance(model, Model) else load(model)
+        self.model = model if isinstance(model, Model) else load(model, device=device)
         self.budget, self.sampler, self.seed, self.clean = int(budget), sampler, int(seed), clean
+        begin, end = self.model.ends
+        self.begin, self.end = list(begin), list(end)
+        self.room = self.model.length - len(self.begin) - len(self.end)
 
     def loglikelihood(
         self, requests: Sequence[Any], disable_tqdm: bool = False
@@ -56,23 +66,27 @@ class DslLM(LM):  # type: ignore[misc]
         totals = []
         for request in requests:
             ids = self._ids(request.args[0])
-            size = self.model.length
-            blocks = [ids[begin : begin + size] for begin in range(0, len(ids), size)]
-            totals.append(-sum(self._nats(block, 0) for block in blocks))
+            blocks = [ids[begin : begin + self.room] for begin in range(0, len(ids), self.room)]
+            totals.append(-sum(self._nats([], block) for block in blocks))
         return totals
 
     def generate_until(self, requests: Sequence[Any], disable_tqdm: bool = False) -> list[str]:
-        """Write on after each context, up to a stop string or the end of the model's length."""
+        """Write on after each context, up to a stop string or the end of the model's length.
+
+        A context that leaves too little room loses its beginning.
+        """
         texts = []
         for request in requests:
             context, settings = request.args
-            most = int(settings.get("max_gen_toks", self.model.length))
-            known = self._ids(context)[-(self.model.length - 1) :]
+            most = min(int(settings.get("max_gen_toks", self.room)), self.room)
+            ids = self._ids(context)
+            known = self.begin + ids[max(0, len(ids) - max(1, self.room - most)) :]
             gap = min(most, self.model.length - len(known))
             hints: list[Observation] = [Known(token) for token in known]
             hints += [Unknown()] * gap
             drawn = generate(self.model, hints=hints, sampler=self.sampler, seed=self.seed)
-            text = self.model.decode(drawn[0].tokens[len(known) :])
+            written = [t for t in drawn[0].tokens[len(known) :] if t not in self.model.specials]
+            text = self.model.decode(written)
             stops = settings.get("until") or []
             for stop in [stops] if isinstance(stops, str) else stops:
                 text = text.split(stop)[0] if stop else text
@@ -89,31 +103,41 @@ class DslLM(LM):  # type: ignore[misc]
         before, after = self._ids(context), self._ids(continuation)
         if not after:
             return 0.0, True
-        if len(after) >= self.model.length:
-            raise ValueError(
-                f"a continuation of {len(after)} tokens does not fit into {self.model.length}"
-            )
-        before = before[-(self.model.length - len(after)) :]
-        ids = before + after
-        return -self._nats(ids, len(before)), self._greedy(ids, len(before))
+        if len(after) > self.room:
+            raise ValueError(f"a continuation of {len(after)} tokens does not fit into {self.room}")
+        before = before[max(0, len(before) + len(after) - self.room) :]
+        return -self._nats(before, after), self._greedy(before, after)
 
-    def _nats(self, ids: list[int], begin: int) -> float:
-        text = self.model.decode(ids)
-        span = (begin, len(ids)) if begin else None
-        report = likelihood(
-            self.model, [text], length=len(ids), span=span, budget=self.budget, seed=self.seed,
-            cutoff=20.0,
-        )  # fmt: skip
-        return float(report.estimates["roar"].nats[0])
+    def _nats(self, before: list[int], after: list[int]) -> float:
+        """Return -log P of the tokens after, given those before and a block's own ends."""
+        known = len(self.begin) + len(before)
+        row = self._row([*self.begin, *before, *after, *self.end])
+        hints: list[Observation] = [
+            Unknown() if known <= i < known + len(after) else Known(token)
+            for i, token in enumerate(row[0].tolist())
+        ]
+        denoiser = self.model.denoiser
+        if known or self.end:
+            codebook = denoiser.codebook.detach()
+            rest = evidence(likelihood_of([hints], codebook), codebook, denoiser.snr_max)
+            denoiser = given(denoiser, rest)
+        replicates = max(2, min(16, self.budget // 2))
+        estimator = Roar(replicates, max(1, self.budget // replicates))
+        found = estimator(denoiser, row, generator=stream(self.seed, device=row.device))
+        return float(found.nats[0])
 
     @torch.no_grad()
-    def _greedy(self, ids: list[int], begin: int) -> bool:
+    def _greedy(self, before: list[int], after: list[int]) -> bool:
         """Whether the most likely token, from left to right, is each of these."""
-        n = len(ids) - begin
-        rows = torch.tensor(ids).expand(n, -1).clone()
+        known = len(self.begin) + len(before)
+        whole = self._row([*self.begin, *before, *after])
+        rows = whole.repeat(len(after), 1)
         at = torch.zeros_like(rows, dtype=torch.bool)
-        for i in range(n):
-            rows[i, begin + i :] = MASK
-            at[i, begin + i] = True
+        for i in range(len(after)):
+            rows[i, known + i :] = MASK
+            at[i, known + i] = True
         best = self.model.denoiser(Endpoints(rows), at=at).argmax(dim=-1)
-        return best.tolist() == ids[begin:]
+        return best.tolist() == after
+
+    def _row(self, ids: list[int]) -> Int[Tensor, "1 l"]:
+        return torch.tensor([ids], device=self.model.denoiser.codebook.device)

@@ -67,9 +67,12 @@ class DSLForMaskedLM(transformers.PreTrainedModel):  # type: ignore[misc]
         input_ids: Tokens | None = None,
         z: Noisy | None = None,
         labels: Tokens | None = None,
-        **_: Any,
+        attention_mask: Tokens | None = None,
+        return_dict: bool | None = None,
     ) -> Any:
         """Return clean-token logits, and with labels their cross-entropy (-100 is left out)."""
+        if attention_mask is not None and not attention_mask.bool().all():
+            raise ValueError("the network knows no padding: batch texts of one length")
         if (input_ids is None) == (z is None):
             raise ValueError("give either input_ids, with [MASK] among them, or states z")
         state: Noisy | Endpoints
@@ -83,7 +86,8 @@ class DSLForMaskedLM(transformers.PreTrainedModel):  # type: ignore[misc]
         loss = None
         if labels is not None:
             loss = nn.functional.cross_entropy(logits.flatten(0, 1), labels.flatten())
-        return MaskedLMOutput(loss=loss, logits=logits)
+        found = MaskedLMOutput(loss=loss, logits=logits)
+        return found if return_dict in (None, True) else found.to_tuple()
 
 
 transformers.AutoConfig.register("dsl", HubConfig, exist_ok=True)
@@ -114,6 +118,8 @@ def export(model: Model, out: Path) -> None:
     saved["auto_map"] = config.auto_map
     (out / "config.json").write_text(json.dumps(saved, indent=2) + "\n", encoding="utf-8")
     (out / REMOTE).write_text(REMOTE_CODE, encoding="utf-8")
+    if model.tokenizer is not None and model.tokenizer.token_to_id(MASK_TOKEN) is not None:
+        raise ValueError(f"the tokenizer of {model.name} has a {MASK_TOKEN} of its own")
     if model.tokenizer is not None and model.weights is not None:
         shutil.copyfile(model.weights / TOKENIZER, out / TOKENIZER)
         about = {"tokenizer_class": "PreTrainedTokenizerFast", "mask_token": MASK_TOKEN}

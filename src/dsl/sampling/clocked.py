@@ -65,7 +65,11 @@ class ClockedAncestral:
             yield state
 
     def _pinned(self, clocked: Clocked, state: State, snr: float, generator: Randomness) -> Noisy:
-        """Return the state at this SNR, known tokens observed at it as training did."""
+        """Return the state at this SNR, known tokens observed at it as training did.
+
+        This "replacement" only approximates conditioning: a network with one clock for all
+        positions cannot be told that one of them is certain. DSL can.
+        """
         codebook = clocked.codebook.detach().double()
         x = codebook[state.tokens.clamp(min=0)]
         eps = normal(x.shape, generator=generator, dtype=x.dtype, device=x.device)

@@ -100,6 +100,8 @@ class MixedSNRObjective(nn.Module):
         parts = {"all": torch.ones_like(snr, dtype=torch.bool)}
         for low, high in pairwise(BANDS):
             parts[f"snr {low:g}-{high:g}"] = (snr >= low) & (snr < high)
+        if self.config.snr.continuous.shared:  # then a whole sequence may sit at an end by chance
+            return {name: ((losses * at).sum(), at.sum()) for name, at in parts.items()}
         roar = self.config.snr.endpoint
         ends = (snr <= roar.snr_min) | (snr >= roar.c * roar.snr_max)
         if self.config.snr.per == "sequence":
