@@ -11,7 +11,7 @@ import pytest
 from dsl.cli.main import main
 
 ROOT = Path(__file__).parent.parent
-ELSEWHERE = ("mine", "SOURCE", "text8", "cyclic.yaml", "runs/")
+ELSEWHERE = ("mine", "SOURCE", "text8-prefix", "text8-tiny.yaml", "cyclic.yaml", "runs/")
 """Commands with these words need files or minutes: tests/training runs their like."""
 
 
@@ -26,7 +26,14 @@ def test_python_blocks_run(page: str, capsys: pytest.CaptureFixture[str]) -> Non
 
 
 @pytest.mark.parametrize(
-    "page", ["README.md", "docs/sampling.md", "docs/likelihood.md", "docs/training.md"]
+    "page",
+    [
+        "README.md",
+        "docs/sampling.md",
+        "docs/likelihood.md",
+        "docs/training.md",
+        "docs/evaluation.md",
+    ],
 )
 def test_dsl_commands_run(
     page: str,
