@@ -181,6 +181,7 @@ def score(
     validation: Int[Tensor, "n l"] | None = None,
     table: Tabulated | None = None,
     seed: int = 0,
+    only: Sequence[str] | None = None,
     on_progress: Callable[[int, int], None] | None = None,
 ) -> Report:
     """Estimate the likelihood of blocks; `indices` are their places in the whole corpus.
@@ -213,10 +214,16 @@ def score(
     if len(tokens) == 0:  # a process without a share
         empty = Estimate(torch.zeros(0, 2, length, dtype=torch.float64))
         return Report(model, tokens, dict.fromkeys(built, empty), cutoff)
-    parts: dict[str, list[Estimate]] = {name: [] for name in built}
+    chosen_names = list(built) if only is None else list(only)
+    unknown = [name for name in chosen_names if name not in built]
+    if unknown:
+        raise ValueError(f"{model.name} has no estimator {unknown}; expected some of {list(built)}")
+    parts: dict[str, list[Estimate]] = {name: [] for name in chosen_names}
     for begin in range(0, len(tokens), size):
         rows = tokens[begin : begin + size].to(device)
         for number, (name, estimator) in enumerate(built.items()):
+            if name not in parts:
+                continue
             chosen = names[begin : begin + size]
             streams = Streams(tuple(stream(seed, number, i, device=device) for i in chosen))
             estimate = estimator(model.denoiser, rows, generator=streams)
@@ -264,8 +271,9 @@ def likelihood(
     budget: int = 64,
     cutoff: float | None = None,
     seed: int = 0,
+    only: Sequence[str] | None = None,
 ) -> Report:
-    """Score texts, cut into blocks of the model's length, with every estimator.
+    """Score texts, cut into blocks of the model's length, with every estimator or only some.
 
     With a span (begin, end) of token positions, only what lies inside is scored, given the rest.
 
@@ -274,7 +282,7 @@ def likelihood(
     model = model if isinstance(model, Model) else load(model, length=length)
     tokens = cut(texts, model.encode, model.length if length is None else length, model.ends)
     if span is None:
-        return score(model, tokens, budget=budget, cutoff=cutoff, seed=seed)
+        return score(model, tokens, budget=budget, cutoff=cutoff, seed=seed, only=only)
     begin, end = span
     if not 0 <= begin < end <= tokens.shape[1]:
         raise ValueError(f"a span must lie within 0 … {tokens.shape[1]}, got {begin} … {end}")
@@ -288,7 +296,13 @@ def likelihood(
     for index, row in enumerate(tokens):
         rest = _given_rest(model, row, begin, end)
         one = score(
-            rest, row.unsqueeze(0), indices=[index], budget=budget, cutoff=cutoff, seed=seed
+            rest,
+            row.unsqueeze(0),
+            indices=[index],
+            budget=budget,
+            cutoff=cutoff,
+            seed=seed,
+            only=only,
         )
         for name, estimate in one.estimates.items():
             parts.setdefault(name, []).append(estimate)

@@ -45,8 +45,8 @@ def test_every_verb_describes_itself(verb: str, capsys: pytest.CaptureFixture[st
     assert f"dsl {verb}" in capsys.readouterr().out
 
 
-def test_the_demo_draws_the_toy() -> None:
-    answer = run("demo", "--draws", "300", "--steps", "100", "--size", "5")
+def test_the_toy_is_drawn() -> None:
+    answer = run("toy", "--draws", "300", "--steps", "100", "--size", "5")
     assert answer.returncode == 0
     assert "ABCDE" in answer.stdout
     rows = [line.split("│") for line in answer.stdout.splitlines() if "anything else" in line]
@@ -55,7 +55,7 @@ def test_the_demo_draws_the_toy() -> None:
 
 def test_a_mistake_on_the_command_line_is_explained(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as stop:
-        main(["demo", "--size", "1"])
+        main(["toy", "--size", "1"])
     assert stop.value.code == 2
     assert "--size must lie in 2 … 26, got 1" in capsys.readouterr().err
 

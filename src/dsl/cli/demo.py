@@ -1,99 +1,139 @@
-"""`dsl demo`: the cyclic toy, localizing under its exact denoiser."""
+"""`dsl demo`: the bundled model along five paths, a gap filled, a text mended, and a page of it."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import tyro
-from rich.console import Console, Group
-from rich.live import Live
-from rich.table import Table
-from rich.text import Text
+
+from dsl.cli.options import DEFAULT_MODEL
 
 if TYPE_CHECKING:
-    from torch import Tensor
+    from dsl.figures.report import Repair, Walk
+    from dsl.loading import Model
 
-    from dsl.oracle import Enumerated
+PATHS = {
+    "MDLM": "mdlm@64",
+    "ReMDM-loop": "remdm-loop@64",
+    "ROAR": "roar",
+    "causal": "causal",
+    "hybrid": "hybrid@16+32",
+}
+GAPPED = "the capital of [12] is london"
+WRITTEN = "the history of the united states of america began in the eighteenth century"
+DOUBTFUL = "the histery of the uni___ stetes of amerlca began in the eigh_____h centuty"
+HESITATED = (12, 50)
+"""Letters that the reader of the doubtful text got right, though no surer than of its mistakes."""
 
 
 @dataclass(frozen=True)
-class Demo:
-    """Watch the cyclic toy localize, and check what was drawn against the truth."""
+class DemoOptions:
+    """See the bundled model work: five paths from one seed, an infill, a repair, and a report.
 
-    size: int = 7
-    """Letters in the toy: its data are all rotations of ABC…"""
-    steps: int = 200
-    """Euler-Maruyama steps from SNR 0 to 25."""
-    draws: int = 2000
-    """Sequences drawn; the first is shown while it localizes."""
+    Takes about a minute on two cores. `dsl toy` shows the theory on an exact toy instead.
+    """
+
+    out: Path = Path("report.html")
+    """Where the report is written: one page with its pictures inside."""
+    model: str = DEFAULT_MODEL
+    """A bundled model or a checkpoint directory; it must know lower-case letters and spaces."""
     seed: int = 0
     """Where the random numbers start."""
 
     def __post_init__(self) -> None:
-        if not 2 <= self.size <= 26:
-            raise ValueError(f"--size must lie in 2 … 26, got {self.size}")
-        if self.steps < 1 or self.draws < 1 or self.seed < 0:
-            raise ValueError("--steps and --draws must be at least 1, and --seed at least 0")
+        if self.seed < 0:
+            raise ValueError(f"--seed must be at least 0, got {self.seed}")
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Draw sequences along the shared SNR path, show one of them, compare all with the truth."""
-    options = tyro.cli(Demo, args=list(arguments), prog="dsl demo")
-    from dsl import oracle
-    from dsl.presets import sampler
-    from dsl.sampling.state import State
-    from dsl.streams import stream
+    """Walk, fill, mend, write the page, and say where it is."""
+    options = tyro.cli(DemoOptions, args=list(arguments), prog="dsl demo")
+    from rich.console import Console
 
-    toy = oracle.cyclic(options.size)
+    from dsl.figures.report import page
+    from dsl.generation import infill
+    from dsl.loading import load
+
+    if not options.out.parent.is_dir():
+        raise FileNotFoundError(f"there is no directory {options.out.parent} for the report")
     console = Console()
-    console.print(
-        f"\n[bold]Discrete stochastic localization[/] of a toy: every rotation of "
-        f"[bold]{letters(range(options.size))}[/], equally likely.\n"
-        "Every token starts at SNR 0, which is a mask, and is pulled to a letter by the exact "
-        "denoiser, which is never told the SNR.\n"
-    )
     began = time.monotonic()
-    state = State.blank(options.draws, toy.length)
-    path = sampler(f"localize@{options.steps}:snr_max=25,power=1")
-    with Live(console=console, refresh_per_second=20) as live:
-        for reached in path.steps(toy, state, generator=stream(options.seed)):
-            state = reached
-            if state.z is not None and state.snr is not None:
-                live.update(picture(float(state.snr[0, 0]), toy(state.z[:1])[0]))
-            if console.is_terminal:
-                time.sleep(3.0 / options.steps)
-    console.print(verdict(toy, state.tokens))
-    console.print(f"{options.draws} sequences in {time.monotonic() - began:.1f} s\n")
+    model = load(options.model)
+    for text in (GAPPED.replace("[12]", ""), DOUBTFUL.replace("_", "")):
+        model.encode(text)  # a model that cannot say this is refused here
+    console.print(f"\n[bold]{model.name}[/]: one network, one seed, five paths through SNR space\n")
+    walks = [walk(model, name, path, options.seed, console) for name, path in PATHS.items()]
+    console.print("\n[bold]Filling a gap[/]")
+    fills = [
+        (GAPPED, s.text) for s in infill(GAPPED, model, n=3, sampler="roar", seed=options.seed)
+    ]
+    for _, text in fills:
+        console.print(f"  {text}")
+    console.print("\n[bold]Mending a doubtful text[/]")
+    mended = repair(model, options.seed)
+    console.print(f"  read    {mended.read}\n  mended  {mended.repaired}")
+    options.out.write_text(page(model.name, walks, fills, mended, options.seed), encoding="utf-8")
+    console.print(
+        f"\n{time.monotonic() - began:.0f} s. The report, with pictures: {options.out.resolve()}\n",
+        soft_wrap=True,
+    )
 
 
-def picture(snr: float, logits: Tensor) -> Group:
-    """Draw one state: each position's best letter, and how sure of it the posterior is."""
-    confidence, best = logits.softmax(dim=-1).max(dim=-1)
-    line = Text("  ")
-    for letter, p in zip(letters(best.tolist()), confidence.tolist(), strict=True):
-        line.append(
-            letter if p > 0.5 else "_", "bold green" if p > 0.95 else "yellow" if p > 0.5 else "dim"
-        )
-        line.append(f" {p:4.0%}   ", "dim")
-    return Group(Text(f"  SNR {snr:5.2f}"), line, Text(""))
+def walk(model: Model, name: str, path: str, seed: int, console: object) -> Walk:
+    """Write one text along a path, showing how far it is, and record its steps."""
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn
+
+    from dsl.diagnostics.trace import Trace
+    from dsl.figures.report import Walk
+    from dsl.generation import Job, Start, run
+    from dsl.presets import sampler
+    from dsl.scoring import likelihood
+
+    assert isinstance(console, Console)
+    job = Job(model, sampler(path), Start.blank(model.length), seed)
+    with Progress(
+        TextColumn("  {task.description}"), BarColumn(), console=console, transient=True
+    ) as bar:
+        task = bar.add_task(name, total=None)
+        began = time.monotonic()
+        sample = job.finish(batch := job.batch([0]), run(batch), time.monotonic() - began)[0]
+        seconds = time.monotonic() - began
+        trace = Trace(model.denoiser)  # a second walk, so that measuring does not count as time
+        again = job.batch([0])
+        run(again, trace.follow, lambda step: bar.update(task, completed=step))
+    report = likelihood(model, [sample.text], budget=32, cutoff=20.0, seed=seed, only=("roar",))
+    bits = report.bits_per_token("roar")
+    console.print(
+        f"  [bold]{name:<11}[/]{sample.nfe:4d} calls {seconds:5.1f} s  {bits.mean:.2f} bits/char\n"
+        f"    {sample.text}"
+    )
+    return Walk(name, path, sample.text, sample.nfe, seconds, bits.mean, bits.stderr, trace.records)
 
 
-def verdict(toy: Enumerated, drawn: Tensor) -> Table:
-    """Count what was drawn and set the exact expectation beside it."""
-    hits = (drawn.unsqueeze(1) == toy.sequences).all(dim=-1).sum(dim=0).tolist()
-    n = len(drawn)
-    expected = n / len(toy.sequences)
-    error = (expected * (1 - expected / n)) ** 0.5
-    table = Table("sequence", "drawn", "expected", title="What was drawn", title_justify="left")
-    for sequence, count in zip(toy.sequences.tolist(), hits, strict=True):
-        table.add_row(letters(sequence), str(count), f"{expected:.0f} ± {error:.0f}")
-    table.add_row("anything else", str(n - sum(hits)), "0")
-    return table
+def repair(model: Model, seed: int) -> Repair:
+    """Mend the doubtful text: gaps are unknown, every letter has its confidence."""
+    from dsl.evidence import Confident, Observation, Unknown
+    from dsl.figures.report import Repair
+    from dsl.generation import Job, Start
+    from dsl.presets import sampler
+    from dsl.sampling.sampler import last
+    from dsl.streams import Streams
 
-
-def letters(tokens: Sequence[int]) -> str:
-    """Write tokens as letters."""
-    return "".join(chr(ord("A") + token) for token in tokens)
+    sure = [
+        0.0 if read == "_" else 0.5 if read != true or i in HESITATED else 0.98
+        for i, (read, true) in enumerate(zip(DOUBTFUL, WRITTEN, strict=True))
+    ]
+    hints: list[Observation] = [
+        Unknown() if p == 0 else Confident(model.encode(c)[0], p)
+        for c, p in zip(DOUBTFUL, sure, strict=True)
+    ]
+    job = Job(model, sampler("roar:temperature=0"), Start.known(model, [hints]), seed)
+    batch = job.batch([0])
+    state = last(job.sampler, batch.denoiser, batch.start, generator=Streams.derive(seed, [0]))
+    text = model.decode(state.tokens[0].tolist())
+    return Repair(DOUBTFUL, sure, text, state.confidence[0].tolist())

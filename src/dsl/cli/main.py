@@ -22,7 +22,8 @@ VERBS = {
     "convert": "Turn an MDLM checkpoint into a DSL model.",
     "export": "Write a model for the Auto classes of transformers.",
     "bench": "Measure the speed, overhead and exactness of samplers.",
-    "demo": "Watch the cyclic toy localize, and check what was drawn against the truth.",
+    "demo": "See the bundled model along five paths, and write a report with pictures.",
+    "toy": "Watch the cyclic toy localize, and check what was drawn against the truth.",
 }
 
 
