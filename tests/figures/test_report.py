@@ -57,11 +57,11 @@ def test_the_page_stands_on_its_own_and_escapes_text() -> None:
 
 
 def test_pictures_say_what_they_show() -> None:
-    assert shade(0) != shade(0.5) != shade(1)
-    assert shade(-3) == shade(0) and shade(7) == shade(1)
+    assert shade(0.0) != shade(0.5) != shade(1.0)
+    assert shade(-3.0) == shade(0.0) and shade(7.0) == shade(1.0)
     cells = heatmap([[0.0, 0.0, 1.0], [1.0, 1.0, 1.0]], label="x")
     assert cells.count("<rect") == 3, "neighbours of one colour are one rectangle"
-    chart = lines({"a": [(0, 0), (1, 0.9)]}, label="y", x_name="t")
+    chart = lines({"a": [(0.0, 0.0), (1.0, 0.9)]}, label="y", x_name="t")
     assert chart.count("<polyline") == 1
     assert re.search(r">1</text>", chart), "the axis ends at a round number"
     for empty in (lambda: heatmap([], label="x"), lambda: lines({}, label="x", x_name="t")):
