@@ -117,11 +117,21 @@ def run(recipe: Recipe, options: TrainOptions, arguments: Sequence[str]) -> None
 
     console = Console(stderr=True)
     cache = options.cache or default_cache()
-    with PartialState(cpu=not torch.cuda.is_available()).main_process_first():
+    with (
+        PartialState(cpu=not torch.cuda.is_available()).main_process_first(),
+        console.status("preparing the data") as status,
+    ):
+
+        def told(what: str, done: int, size: int) -> None:
+            status.update(f"{what} {done / size:.0%}" if size else what)
+
         # one process fetches and encodes, the others find it done
-        corpus = prepare(recipe.data.corpus, cache)
+        corpus = prepare(recipe.data.corpus, cache, on_progress=told)
         tokenizer = _tokenizer(recipe, corpus, cache)
-        tokens = {split: tokenise(corpus, split, tokenizer) for split in ("train", "validation")}
+        tokens = {
+            split: tokenise(corpus, split, tokenizer, on_progress=told)
+            for split in ("train", "validation")
+        }
     length, brackets = recipe.data.length, ends(tokenizer)
     train = Windows(
         tokens["train"], length, recipe.data.windows, recipe.trainer.seed, brackets, "training text"
