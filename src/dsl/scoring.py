@@ -213,7 +213,7 @@ def score(
     size = max(1, 2**24 // (budget * length * d))  # states of one group of sequences
     if len(tokens) == 0:  # a process without a share
         empty = Estimate(torch.zeros(0, 2, length, dtype=torch.float64))
-        return Report(model, tokens, dict.fromkeys(built, empty), cutoff)
+        return Report(model, tokens, dict.fromkeys(only or built, empty), cutoff)
     chosen_names = list(built) if only is None else list(only)
     unknown = [name for name in chosen_names if name not in built]
     if unknown:

@@ -32,6 +32,8 @@ class LikelihoodOptions:
     """Tokens in a block; the model's own length if not given."""
     budget: int = 64
     """Denoiser calls for each block and estimator."""
+    only: tuple[str, ...] = ()
+    """Use only these estimators: roar, shared, sequential, random-order, tabulated."""
     cutoff: float | None = None
     """Γ, where contours end; chosen once on blocks that are not scored, if not given."""
     table: Path | None = None
@@ -66,7 +68,8 @@ def main(arguments: Sequence[str]) -> None:
     scored, spare = read(model, options.corpus, options.split, length, options.limit, options.cache)
     process = this_process()
     mine = list(range(len(scored)))[process.rank :: process.count]
-    steps = len(mine) * len(estimators(model.denoiser, max(options.budget, 4), 1.0, table=table))
+    built = estimators(model.denoiser, max(options.budget, 4), 1.0, table=table)
+    steps = len(mine) * len(options.only or built)
     with progress(steps, "scoring", visible=process.rank == 0) as bar:
         report = score(
             model,
@@ -77,6 +80,7 @@ def main(arguments: Sequence[str]) -> None:
             validation=spare if len(spare) else scored,
             table=table,
             seed=options.seed,
+            only=options.only or None,
             on_progress=bar.advance,
         )
     estimates = process.join(report.estimates, mine, len(scored))
