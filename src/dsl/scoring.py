@@ -138,16 +138,14 @@ class Report:
             if name in sections:
                 result[name.replace("-", "_")] = sections.pop(name)
         if sections:
+            result |= {"cutoff": self.cutoff, "path_integral": sections}
+        if sections and len(self.estimates) > 1:
             found = self.audit
-            result |= {
-                "cutoff": self.cutoff,
-                "path_integral": sections,
-                "audit": {
-                    "spread": found.spread / math.log(2),
-                    "stderr": found.stderr / math.log(2),
-                    "z": found.z,
-                    "between": list(found.between),
-                },
+            result["audit"] = {
+                "spread": found.spread / math.log(2),
+                "stderr": found.stderr / math.log(2),
+                "z": found.z,
+                "between": list(found.between),
             }
         return result
 

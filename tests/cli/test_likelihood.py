@@ -155,6 +155,11 @@ def test_bad_json_lines_are_explained(
 
 def test_python(corpus: Path) -> None:
     report = dsl.likelihood("oracle:cyclic-7", ["ABCDEFG", "CDEFGAB"], budget=128)
+    alone = dsl.likelihood("oracle:cyclic-7", ["ABCDEFG", "CDEFGAB"], budget=128, only=["shared"])
+    assert list(alone.estimates) == ["shared"] and "audit" not in alone.to_dict()
+    assert alone.bits_per_token("shared").mean == report.bits_per_token("shared").mean
+    with pytest.raises(ValueError, match="has no estimator"):
+        dsl.likelihood("oracle:cyclic-7", ["ABCDEFG"], only=["rowr"])
     assert report.bits_per_token("roar").mean == pytest.approx(math.log2(7) / 7)
     assert report.characters == 14
 
