@@ -119,8 +119,8 @@ def bracketed(tokenizer: Tokenizer, begin: str, end: str) -> Tokenizer:
 def ends(tokenizer: Tokenizer) -> tuple[list[int], list[int]]:
     """Return the specials that a block begins and ends with, one at each end at most."""
     specials = {token.content for token in tokenizer.get_added_tokens_decoder().values()}
-    ordinary = min(token for token in tokenizer.get_vocab() if token not in specials)
-    token = tokenizer.decode([tokenizer.token_to_id(ordinary)], skip_special_tokens=False)
+    ordinary = min((t, index) for t, index in tokenizer.get_vocab().items() if t not in specials)
+    token = tokenizer.decode([ordinary[1]], skip_special_tokens=False)
     alone = tokenizer.encode(token, add_special_tokens=False).ids
     whole = tokenizer.encode(token, add_special_tokens=True).ids
     added = len(whole) - len(alone)
