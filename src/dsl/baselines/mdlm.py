@@ -32,14 +32,7 @@ class MdlmModel(nn.Module):
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
         self.config = config
-        self.backbone = MDLM(
-            config.vocab_size + 1,
-            hidden_dim=config.hidden_dim,
-            cond_dim=config.cond_dim,
-            n_blocks=config.n_blocks,
-            n_heads=config.n_heads,
-            dropout=config.dropout,
-        )
+        self.backbone = MDLM.of(config, config.vocab_size + 1)
 
     @property
     def codebook(self) -> Codebook:

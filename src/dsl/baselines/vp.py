@@ -55,14 +55,7 @@ class VpModel(nn.Module):
             initial_table(config.codebook, v, d), trainable=config.train_codebook
         )
         self.project = nn.Linear(d, config.hidden_dim)
-        self.backbone = DiT(
-            v,
-            hidden_dim=config.hidden_dim,
-            cond_dim=config.cond_dim,
-            n_blocks=config.n_blocks,
-            n_heads=config.n_heads,
-            dropout=config.dropout,
-        )
+        self.backbone = DiT.of(config, v)
 
     @property
     def codebook(self) -> Codebook:

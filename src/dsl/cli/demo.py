@@ -13,10 +13,8 @@ import tyro
 from dsl.cli.options import DEFAULT_MODEL
 
 if TYPE_CHECKING:
-    from dsl.denoiser import Denoiser
     from dsl.figures.report import Repair, Walk
     from dsl.loading import Model
-    from dsl.types import Tokens
 
 PATHS = {
     "MDLM": "mdlm@64",
@@ -119,6 +117,7 @@ def walk(model: Model, name: str, path: str, seed: int, console: object) -> Walk
 
 def repair(model: Model, seed: int) -> Repair:
     """Mend the doubtful text: gaps are unknown, every letter has its confidence."""
+    from dsl.diagnostics.leave_one_out import leave_one_out
     from dsl.evidence import Confident, Observation, Unknown
     from dsl.figures.report import Repair
     from dsl.generation import Job, Start
@@ -138,19 +137,4 @@ def repair(model: Model, seed: int) -> Repair:
     batch = job.batch([0])
     state = last(job.sampler, batch.denoiser, batch.start, generator=Streams.derive(seed, [0]))
     text = model.decode(state.tokens[0].tolist())
-    return Repair(DOUBTFUL, sure, text, leave_one_out(batch.denoiser, state.tokens))
-
-
-def leave_one_out(denoiser: Denoiser, tokens: Tokens) -> list[float]:
-    """Return P(token | all others and the evidence) of every position: one forward for each."""
-    import torch
-
-    from dsl.denoiser import Endpoints
-    from dsl.types import MASK
-
-    length = tokens.shape[1]
-    at = torch.eye(length, dtype=torch.bool)
-    rows = tokens.expand(length, -1).masked_fill(at, MASK)
-    with torch.no_grad():
-        p = denoiser(Endpoints(rows), at=at).double().softmax(dim=-1)
-    return [float(p[i, token]) for i, token in enumerate(tokens[0].tolist())]
+    return Repair(DOUBTFUL, sure, text, leave_one_out(batch.denoiser, state.tokens)[0].tolist())

@@ -34,7 +34,8 @@ class DSLModel(nn.Module):
         self.converter = Converter(
             v, values, beta=config.beta, mask_probability=config.mask_probability
         )
-        self.backbone = _backbone(config)
+        backbone = DiT if config.backbone == "dit" else Encoder
+        self.backbone: DiT | Encoder = backbone.of(config, v)
         self._endpoint_rows = EndpointRows()
 
     @property
@@ -135,22 +136,3 @@ class EndpointRows:
         state = Endpoints(tokens.unsqueeze(0)).z(model.codebook, model.snr_max)
         converted: Tensor = model.converter(state, model.codebook)
         return converted.squeeze(0)
-
-
-def _backbone(config: ModelConfig) -> DiT | Encoder:
-    if config.backbone == "dit":
-        return DiT(
-            config.vocab_size,
-            hidden_dim=config.hidden_dim,
-            cond_dim=config.cond_dim,
-            n_blocks=config.n_blocks,
-            n_heads=config.n_heads,
-            dropout=config.dropout,
-        )
-    return Encoder(
-        config.vocab_size,
-        hidden_dim=config.hidden_dim,
-        n_blocks=config.n_blocks,
-        n_heads=config.n_heads,
-        dropout=config.dropout,
-    )
