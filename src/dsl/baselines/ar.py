@@ -32,7 +32,7 @@ class ArModel(nn.Module):
         bound = 1 / math.sqrt(config.hidden_dim)
         table = torch.empty(config.vocab_size + 1, config.hidden_dim).uniform_(-bound, bound)
         self.embedding = nn.Parameter(table)  # the last row begins every sequence
-        self.backbone = Encoder.of(config, config.vocab_size, causal=True)
+        self.backbone = Encoder(config.vocab_size, causal=True, **config.blocks)
 
     @property
     def codebook(self) -> Codebook:

@@ -32,7 +32,7 @@ class MdlmModel(nn.Module):
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
         self.config = config
-        self.backbone = MDLM.of(config, config.vocab_size + 1)
+        self.backbone = MDLM(config.vocab_size + 1, cond_dim=config.cond_dim, **config.blocks)
 
     @property
     def codebook(self) -> Codebook:

@@ -55,7 +55,7 @@ class VpModel(nn.Module):
             initial_table(config.codebook, v, d), trainable=config.train_codebook
         )
         self.project = nn.Linear(d, config.hidden_dim)
-        self.backbone = DiT.of(config, v)
+        self.backbone = DiT(v, cond_dim=config.cond_dim, **config.blocks)
 
     @property
     def codebook(self) -> Codebook:

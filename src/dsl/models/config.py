@@ -59,6 +59,12 @@ class ModelConfig:
                 f"{self.vocab_size - 1}, got {self.codebook_dim}"
             )
 
+    @property
+    def blocks(self) -> dict[str, Any]:
+        """The shape of a backbone's blocks, as its arguments."""
+        names = ("hidden_dim", "n_blocks", "n_heads", "dropout")
+        return {name: getattr(self, name) for name in names}
+
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> ModelConfig:
         """Build a config from a flat dictionary, refusing keys it does not have."""

@@ -7,14 +7,12 @@ fed 0: the modulation it produces is a learned constant.
 from __future__ import annotations
 
 import math
-from typing import Self
 
 import torch
 from einops import rearrange
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from dsl.models.config import ModelConfig
 from dsl.models.rotary import Rotary
 
 Hidden = Float[Tensor, "*batch h"]
@@ -148,18 +146,6 @@ class DiT(nn.Module):
             DiTBlock(hidden_dim, n_heads, cond_dim, dropout) for _ in range(n_blocks)
         )
         self.output_layer = OutputLayer(hidden_dim, out_dim, cond_dim)
-
-    @classmethod
-    def of(cls, config: ModelConfig, out_dim: int) -> Self:
-        """Build it in a model's shape, with this many logits."""
-        return cls(
-            out_dim,
-            hidden_dim=config.hidden_dim,
-            cond_dim=config.cond_dim,
-            n_blocks=config.n_blocks,
-            n_heads=config.n_heads,
-            dropout=config.dropout,
-        )
 
     def condition(self, sigma: Float[Tensor, "b1"]) -> Float[Tensor, "b1 c"]:
         """Return the modulation signal of a noise level."""

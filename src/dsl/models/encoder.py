@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Self
-
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from dsl.models.config import ModelConfig
 from dsl.models.dit import Hidden, LayerNorm, attend, mlp, zeroed
 from dsl.models.rotary import Rotary
 
@@ -55,18 +52,6 @@ class Encoder(nn.Module):
         )
         self.norm_final = LayerNorm(hidden_dim)
         self.linear = zeroed(nn.Linear(hidden_dim, out_dim))
-
-    @classmethod
-    def of(cls, config: ModelConfig, out_dim: int, *, causal: bool = False) -> Self:
-        """Build it in a model's shape, with this many logits."""
-        return cls(
-            out_dim,
-            hidden_dim=config.hidden_dim,
-            n_blocks=config.n_blocks,
-            n_heads=config.n_heads,
-            dropout=config.dropout,
-            causal=causal,
-        )
 
     def features(self, x: Float[Tensor, "b l h"]) -> Float[Tensor, "b l h"]:
         """Run the blocks."""

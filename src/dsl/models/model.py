@@ -34,8 +34,11 @@ class DSLModel(nn.Module):
         self.converter = Converter(
             v, values, beta=config.beta, mask_probability=config.mask_probability
         )
-        backbone = DiT if config.backbone == "dit" else Encoder
-        self.backbone: DiT | Encoder = backbone.of(config, v)
+        self.backbone: DiT | Encoder = (
+            DiT(v, cond_dim=config.cond_dim, **config.blocks)
+            if config.backbone == "dit"
+            else Encoder(v, **config.blocks)
+        )
         self._endpoint_rows = EndpointRows()
 
     @property
