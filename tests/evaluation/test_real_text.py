@@ -10,7 +10,8 @@ import pytest
 
 from dsl.cli.data import default_cache
 from dsl.cli.main import main
-from dsl.data.corpora import TEXT8_ALPHABET, prepare
+from dsl.data.catalogue import TEXT8_ALPHABET
+from dsl.data.corpora import prepare
 from dsl.data.tokenizers import characters
 from dsl.evaluation.suite import Measure, Reference, Settings
 

@@ -24,7 +24,8 @@ def read(
     """
     from dsl.cli.data import default_cache
     from dsl.data.blocks import cut, read_texts
-    from dsl.data.corpora import RECIPES, prepare
+    from dsl.data.catalogue import RECIPES
+    from dsl.data.corpora import prepare
     from dsl.data.windows import Windows, tokenise
 
     path = Path(corpus)
