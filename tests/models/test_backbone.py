@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from dsl.models.config import ModelConfig, medium, small, tiny
-from dsl.models.dit import DiT, attend
+from dsl.models.dit import DiT, LayerNorm, attend
 from dsl.models.encoder import Encoder
 from dsl.models.mdlm import MDLM
 from dsl.models.rotary import Rotary
@@ -171,3 +171,13 @@ def test_attention_is_invariant_to_the_order_without_rotation() -> None:
     x, order = torch.randn(1, 5, 16), torch.randperm(5)
     here = attend(x, qkv, out, Still(8), 2)
     torch.testing.assert_close(here[:, order], attend(x[:, order], qkv, out, Still(8), 2))
+
+
+@pytest.mark.parametrize("rows", [1, 3])
+def test_norms_scale_and_shift_alike_for_one_modulation_or_many(rows: int) -> None:
+    norm, generator = LayerNorm(8), torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        norm.weight.copy_(torch.rand(8, generator=generator))
+    x = torch.randn(3, 5, 8, generator=generator)
+    shift, scale = torch.randn(2, rows, 1, 8, generator=generator)
+    torch.testing.assert_close(norm(x, shift, scale), norm(x) * (1 + scale) + shift)

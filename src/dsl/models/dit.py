@@ -25,12 +25,21 @@ class LayerNorm(nn.Module):
         super().__init__()
         self.weight = nn.Parameter(torch.ones(dim))
 
-    def forward(self, x: Hidden) -> Hidden:
-        """Normalise the last axis."""
+    def forward(
+        self, x: Hidden, shift: Tensor | None = None, scale: Tensor | None = None
+    ) -> Hidden:
+        """Normalise the last axis, then scale and shift: in one pass if all rows share them."""
         with torch.autocast(x.device.type, enabled=False):
             exact = torch.promote_types(torch.float32, x.dtype)
-            normed = nn.functional.layer_norm(x.to(exact), x.shape[-1:])
-            return (normed * self.weight.to(exact)).to(x.dtype)
+            wide, weight = x.to(exact), self.weight.to(exact)
+            if shift is None or scale is None:
+                return nn.functional.layer_norm(wide, weight.shape, weight).to(x.dtype)
+            shift, gain = shift.to(exact), weight * (1 + scale.to(exact))
+            if shift.numel() == weight.numel():
+                shift, gain = shift.flatten(), gain.flatten()
+                return nn.functional.layer_norm(wide, weight.shape, gain, shift).to(x.dtype)
+            normed = nn.functional.layer_norm(wide, weight.shape)
+            return torch.addcmul(shift, normed, gain).to(x.dtype)
 
 
 class SigmaMap(nn.Module):
@@ -65,8 +74,9 @@ def attend(
     causal: bool = False,
 ) -> Float[Tensor, "b l h"]:
     """Compute rotary self-attention from the two projections that hold its weights."""
-    q, k, v = rearrange(qkv(x), "b l (three n d) -> three b n l d", three=3, n=heads)
-    mixed = nn.functional.scaled_dot_product_attention(rotary(q), rotary(k), v, is_causal=causal)
+    parts = rearrange(qkv(x), "b l (three n d) -> three b n l d", three=3, n=heads)
+    (q, k), v = rotary(parts[:2]), parts[2]
+    mixed = nn.functional.scaled_dot_product_attention(q, k, v, is_causal=causal)
     attended: Tensor = out(rearrange(mixed, "b n l d -> b l (n d)"))
     return attended
 
@@ -98,12 +108,11 @@ class DiTBlock(nn.Module):
         """Apply attention and the feed-forward layer, both under modulation."""
         signals = self.adaLN_modulation(c).unsqueeze(1).chunk(6, dim=-1)
         shift_msa, scale_msa, gate_msa, shift_mlp, scale_mlp, gate_mlp = signals
-        inner = modulate(self.norm1(x), shift_msa, scale_msa)
+        inner = self.norm1(x, shift_msa, scale_msa)
         attended = attend(inner, self.attn_qkv, self.attn_out, rotary, self.heads)
-        x = x + gate_msa * self.dropout(attended)
-        inner = modulate(self.norm2(x), shift_mlp, scale_mlp)
-        x = x + gate_mlp * self.dropout(self.mlp(inner))
-        return x
+        x = torch.addcmul(x, gate_msa, self.dropout(attended))
+        inner = self.norm2(x, shift_mlp, scale_mlp)
+        return torch.addcmul(x, gate_mlp, self.dropout(self.mlp(inner)))
 
 
 class OutputLayer(nn.Module):
@@ -118,7 +127,7 @@ class OutputLayer(nn.Module):
     def forward(self, x: Hidden, c: Float[Tensor, "*cond c"]) -> Float[Tensor, "*batch v"]:
         """Return the logits of the given rows; c must broadcast against them."""
         shift, scale = self.adaLN_modulation(c).chunk(2, dim=-1)
-        logits: Tensor = self.linear(modulate(self.norm_final(x), shift, scale))
+        logits: Tensor = self.linear(self.norm_final(x, shift, scale))
         return logits
 
 
@@ -165,11 +174,6 @@ class DiT(nn.Module):
         c = self.condition(x.new_zeros(1) if clock is None else clock)
         logits: Tensor = self.output_layer(x, c[0] if clock is None else c.unsqueeze(1))
         return logits
-
-
-def modulate(x: Tensor, shift: Tensor, scale: Tensor) -> Tensor:
-    """Shift and scale normalised activations."""
-    return x * (1 + scale) + shift
 
 
 def zeroed(linear: nn.Linear) -> nn.Linear:

@@ -22,9 +22,9 @@ class Rotary(nn.Module):
         exponent = torch.arange(0, self.dim, 2, dtype=torch.float32, device=device) / self.dim
         return self.base**-exponent
 
-    def forward(self, x: Float[Tensor, "b heads l dim"]) -> Float[Tensor, "b heads l dim"]:
+    def forward(self, x: Float[Tensor, "*batch l dim"]) -> Float[Tensor, "*batch l dim"]:
         """Rotate each pair (x_i, x_{i + dim/2}) by position times its frequency."""
-        position = torch.arange(x.shape[2], device=x.device, dtype=torch.float32)
+        position = torch.arange(x.shape[-2], device=x.device, dtype=torch.float32)
         # float32 whatever the model's precision, and not from the buffer, which is cast with the
         # model: bfloat16 cannot tell position 1000 from 1001
         angle = torch.outer(position, self.frequencies(x.device))
