@@ -132,11 +132,12 @@ def judge(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_generative_perplexity_counts_what_mdlm_counts(judge: Path) -> None:
     """Not the first token; of several ends only the first; what follows it."""
-    from dsl.evaluation.oracles import Judge, perplexity
+    from dsl.evaluation.oracles import Judge
 
     loaded = Judge.load(judge)
     text = "ab<|endoftext|>cd<|endoftext|>e"
-    nats, counts = loaded.nats([text, "xyz"])
+    scored = loaded.score([text, "xyz"])
+    nats, counts = scored.nats, scored.tokens
     tokens = torch.tensor([[97, 98, 256, 99, 100, 256, 101]])
     with torch.no_grad():
         logp = loaded.network(input_ids=tokens).logits[0].double().log_softmax(-1)
@@ -144,10 +145,10 @@ def test_generative_perplexity_counts_what_mdlm_counts(judge: Path) -> None:
     wanted = -sum(float(logp[i - 1, tokens[0, i]]) for i in counted)
     assert counts.tolist() == [5, 2]
     assert float(nats[0]) == pytest.approx(wanted, rel=1e-5)
-    value, stderr = perplexity(nats, counts)
+    value, stderr = scored.perplexity()
     assert value == pytest.approx(math.exp(float(nats.sum()) / 7))
     assert stderr > 0
-    alone = loaded.nats(["xyz"])[0]
+    alone = loaded.score(["xyz"]).nats
     assert float(nats[1]) == pytest.approx(float(alone[0]), rel=1e-5), "padding changes nothing"
 
 
@@ -160,7 +161,7 @@ def test_features_are_the_last_tokens_state(judge: Path) -> None:
         out = loaded.network(input_ids=torch.tensor([[97, 98, 99]]), output_hidden_states=True)
     np.testing.assert_allclose(rows[0], out.hidden_states[-1][0, -1], rtol=1e-4, atol=1e-5)
     with pytest.raises(ValueError, match="a text is empty"):
-        loaded.nats([""])
+        loaded.score([""])
 
 
 @pytest.fixture

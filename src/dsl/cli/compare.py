@@ -147,9 +147,11 @@ def draw(cells: Sequence[Cell], options: CompareOptions) -> None:
         task = bar.add_task("drawing", total=len(missing))
         futures = [pool.submit(one, cell) for cell in missing]
         try:
-            for future in as_completed(futures):
+            for done, future in enumerate(as_completed(futures), 1):
                 future.result()
                 bar.advance(task)
+                if not console.is_terminal:
+                    console.print(f"drew {done} of {len(missing)} cells")
         except BaseException:
             pool.shutdown(cancel_futures=True)
             raise

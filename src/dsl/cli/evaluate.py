@@ -118,6 +118,7 @@ def build(options: JudgeOptions, model: Model, n: int, length: int, tell: Any) -
 LABELS = {
     "mauve": "MAUVE",
     "genppl": "GenPPL",
+    "judged_bits": "bits per character by the same",
     "sentence_entropy": "sentence entropy (nats)",
     "repetition": "repeated 4-grams",
     "distinct": "distinct 4-grams",

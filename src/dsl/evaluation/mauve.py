@@ -7,6 +7,9 @@ from __future__ import annotations
 
 import contextlib
 import io
+import os
+import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
 from statistics import fmean, stdev
 from typing import Any
@@ -74,10 +77,24 @@ def compute(
     buckets: int,
     seed: int,
 ) -> float:
-    """Call mauve-text once; its k-means chatter is not shown."""
+    """Call mauve-text once; what it and faiss say of few points in a cluster is not shown."""
     library: Any = require("mauve", extra="eval")
-    with contextlib.redirect_stdout(io.StringIO()):
+    with contextlib.redirect_stdout(io.StringIO()), silenced_stderr():
         found = library.compute_mauve(
             p_features=reference, q_features=samples, num_buckets=buckets, seed=seed, verbose=False
         )
     return float(found.mauve)
+
+
+@contextlib.contextmanager
+def silenced_stderr() -> Iterator[None]:
+    """Send what compiled code writes to the standard error nowhere; exceptions still come."""
+    sys.stderr.flush()
+    kept = os.dup(2)
+    try:
+        with open(os.devnull, "wb") as nowhere:
+            os.dup2(nowhere.fileno(), 2)
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)

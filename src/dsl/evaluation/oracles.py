@@ -125,17 +125,15 @@ class Judge:
         return np.concatenate(rows)
 
     @torch.no_grad()
-    def nats(
-        self, texts: Sequence[str], *, most: int = 1024, batch_size: int = 8
-    ) -> tuple[Float[Tensor, "n"], Float[Tensor, "n"]]:
-        """Return -log P of each text and how many tokens that counts.
+    def score(self, texts: Sequence[str], *, most: int = 1024, batch_size: int = 8) -> Scored:
+        """Return -log P of each text, and how many tokens and characters that counts.
 
         The rule of MDLM's evaluation: the first token is never a target; of the end-of-text tokens
         only the first counts; what follows it does count.
         """
         if not self.causal:
             raise ValueError(f"{self.folder.name} is no causal language model")
-        totals, counts = [], []
+        totals, counts, characters = [], [], []
         for begin in range(0, len(texts), batch_size):
             batch = self._encode(texts[begin : begin + batch_size], most)
             ids, mask = batch["input_ids"], batch["attention_mask"]
@@ -149,7 +147,12 @@ class Judge:
             counted = ((~end | first) & mask.bool())[:, 1:]
             totals.append((losses * counted).sum(dim=1).cpu())
             counts.append(counted.sum(dim=1).double().cpu())
-        return torch.cat(totals), torch.cat(counts)
+            kept = [row[at].tolist() for row, at in zip(targets, counted, strict=True)]
+            characters += [
+                len(text) for text in self.tokenizer.batch_decode(kept, skip_special_tokens=True)
+            ]
+        letters = torch.tensor(characters, dtype=torch.float64)
+        return Scored(torch.cat(totals), torch.cat(counts), letters)
 
     def _encode(self, texts: Sequence[str], most: int) -> dict[str, Tensor]:
         if any(not text for text in texts):
@@ -163,15 +166,32 @@ class Judge:
         return {k: batch[k].to(device) for k in ("input_ids", "attention_mask")}
 
 
-def perplexity(nats: Float[Tensor, "n"], tokens: Float[Tensor, "n"]) -> tuple[float, float]:
-    """Return exp(Σ nats / Σ tokens), and its standard error over texts by the delta method."""
-    if float(tokens.sum()) == 0:
+@dataclass(frozen=True, eq=False)
+class Scored:
+    """What a language model says of texts; every mean with its standard error over texts."""
+
+    nats: Float[Tensor, "n"]
+    tokens: Float[Tensor, "n"]
+    characters: Float[Tensor, "n"]
+
+    def perplexity(self) -> tuple[float, float]:
+        """Return exp(Σ nats / Σ tokens)."""
+        rate, stderr = ratio(self.nats, self.tokens)
+        return math.exp(rate), math.exp(rate) * stderr
+
+    def bits_per_character(self) -> tuple[float, float]:
+        """Return Σ bits / Σ characters, which does not depend on how words fall into tokens."""
+        return ratio(self.nats / math.log(2), self.characters)
+
+
+def ratio(amounts: Float[Tensor, "n"], counts: Float[Tensor, "n"]) -> tuple[float, float]:
+    """Return Σ amounts / Σ counts, and its standard error by the delta method."""
+    if float(counts.sum()) == 0:
         return math.nan, math.nan
-    rate = nats.sum() / tokens.sum()
-    n = len(nats)
-    residual = (nats - rate * tokens) / tokens.mean()
-    stderr = float(residual.std()) / math.sqrt(n) if n > 1 else math.nan
-    return float(rate.exp()), float(rate.exp()) * stderr
+    rate = float(amounts.sum() / counts.sum())
+    n = len(amounts)
+    residual = (amounts - rate * counts) / counts.mean()
+    return rate, float(residual.std()) / math.sqrt(n) if n > 1 else math.nan
 
 
 def _unpacked(transformers: Any, folder: Path) -> Path:

@@ -20,7 +20,7 @@ from dsl.data.tokenizers import decode, ends
 from dsl.data.windows import Windows, tokenise
 from dsl.evaluation import diversity
 from dsl.evaluation.mauve import PAPER_SEED, mauve
-from dsl.evaluation.oracles import Judge, digest, perplexity
+from dsl.evaluation.oracles import Judge, digest
 from dsl.evaluation.protocol import text_hash, versions
 from dsl.samples import Sample
 
@@ -169,9 +169,12 @@ class Measure:
             scores["known_words"] = _mean(known)
         if self.settings.oracle is not None:
             self.tell("scoring with the language model")
-            nats, counts = self._judge(self.settings.oracle).nats(texts, most=self.settings.most)
-            value, stderr = perplexity(nats, counts)
-            scores["genppl"] = {"mean": value, "stderr": stderr}
+            scored = self._judge(self.settings.oracle).score(texts, most=self.settings.most)
+            for name, found in (
+                ("genppl", scored.perplexity()),
+                ("judged_bits", scored.bits_per_character()),
+            ):
+                scores[name] = dict(zip(("mean", "stderr"), found, strict=True))
         if self.settings.features is not None:
             p, q = self._features(self.reference.texts), self._features(texts)
             self.tell("clustering")

@@ -8,7 +8,13 @@ from typing import Any
 
 from dsl.extras import require
 
-LABELS = {"mauve": "MAUVE", "genppl": "GenPPL", "sentence_entropy": "sentence entropy (nats)"}
+LABELS = {
+    "mauve": "MAUVE",
+    "genppl": "GenPPL",
+    "judged_bits": "bits per character by the judge",
+    "sentence_entropy": "sentence entropy (nats)",
+    "known_words": "words of the training text",
+}
 
 
 def tradeoff(
@@ -16,7 +22,7 @@ def tradeoff(
     held_out: Mapping[str, float],
     path: Path,
     *,
-    scores: Sequence[str] = ("mauve", "genppl", "sentence_entropy"),
+    scores: Sequence[str] = tuple(LABELS),
 ) -> None:
     """Draw one panel for each score: a line for each model and sampler, and real text dashed."""
     require("matplotlib", extra="figures")
