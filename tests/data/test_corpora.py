@@ -128,6 +128,12 @@ def test_overlapping_windows_begin_anywhere() -> None:
     assert begins == set(range(17))
 
 
+@pytest.mark.parametrize("n, expected", [(2, [0, 16]), (3, [0, 12, 24]), (99, [*range(0, 33, 4)])])
+def test_spread_blocks_begin_where_wrapped_blocks_do(n: int, expected: list[int]) -> None:
+    """So the blocks of a toy's corpus are whole draws of the toy."""
+    assert Windows(np.arange(38), 4).spread(n)[:, 0].tolist() == expected
+
+
 def test_a_corpus_shorter_than_a_block_is_refused() -> None:
     with pytest.raises(ValueError, match="it has 3 tokens, a block 4"):
         Windows(np.arange(3), 4)

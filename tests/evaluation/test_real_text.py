@@ -49,12 +49,6 @@ def test_judges_rank_real_sampled_and_shuffled(
     real = measure.held_out()
     wrong = measure.texts(shuffled, [list(text.encode()) for text in shuffled])
     ours = measure.texts(sampled, [list(text.encode()) for text in sampled])
-    print(
-        {
-            k: (s["mauve"]["value"], s["genppl"]["mean"])
-            for k, s in (("real", real), ("wrong", wrong), ("ours", ours))
-        }
-    )
     assert real["mauve"]["value"] > 0.85
     assert wrong["mauve"]["value"] < 0.05
     assert real["genppl"]["mean"] < 0.5 * ours["genppl"]["mean"]

@@ -202,7 +202,7 @@ class TestRuns:
         with (tmp_path / "run" / "lock").open("w") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             assert train(tmp_path / "run", cache) == 1
-        assert "another process is training in" in capsys.readouterr().err
+        assert "another process is at work in" in capsys.readouterr().err
 
     def test_a_loss_that_is_not_finite_stops_the_run(
         self, tmp_path: Path, cache: Path, capsys: pytest.CaptureFixture[str]

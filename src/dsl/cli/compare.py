@@ -89,6 +89,7 @@ def grid(options: CompareOptions) -> Iterator[Cell]:
 def main(arguments: Sequence[str]) -> None:
     """Draw what is missing, measure what is not measured, sum up."""
     options = tyro.cli(CompareOptions, args=list(arguments), prog="dsl compare")
+    from dsl.cli.processes import locked
     from dsl.evaluation.protocol import require_same
     from dsl.presets import sampler
 
@@ -96,8 +97,9 @@ def main(arguments: Sequence[str]) -> None:
     for cell in cells:
         sampler(cell.sampler)  # a name that is wrong is refused before anything is drawn
     (options.out / "cells").mkdir(parents=True, exist_ok=True)
-    draw(cells, options)
-    results = measure(cells, options)
+    with locked(options.out):
+        draw(cells, options)
+        results = measure(cells, options)
     require_same(
         {str(cell.file(options.out, "")): r["protocol"] for cell, r in results.items()},
         force=options.force,

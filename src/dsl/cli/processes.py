@@ -1,10 +1,13 @@
-"""Which of several processes this one is, when torchrun or accelerate started them."""
+"""Which of several processes this one is, and how they keep out of each other's way."""
 
 from __future__ import annotations
 
+import fcntl
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -63,3 +66,17 @@ def this_process() -> Process:
 
     state = PartialState(cpu=not torch.cuda.is_available())
     return Process(state.process_index, state.num_processes)
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Hold a directory, refusing a second command in it; ranks of one job share the lock."""
+    if rank() > 0:
+        yield
+        return
+    with (folder / "lock").open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise ValueError(f"another process is at work in {folder}") from None
+        yield

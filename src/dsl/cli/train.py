@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import shlex
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -54,28 +52,13 @@ def main(arguments: Sequence[str]) -> None:
     """Read the recipe, build the run, train."""
     options = tyro.cli(TrainOptions, args=list(arguments), prog="dsl train")
     from dsl import recipes
+    from dsl.cli.processes import locked
 
     recipe = recipes.read(options.recipe, options.set, smoke=options.smoke)
     options.out.mkdir(parents=True, exist_ok=True)
     with locked(options.out):
         agree(options.out / "recipe.yaml", recipe)
         run(recipe, options, arguments)
-
-
-@contextmanager
-def locked(folder: Path) -> Iterator[None]:
-    """Hold the run's directory, refusing a second process; ranks of one run share the lock."""
-    from dsl.cli.processes import rank
-
-    if rank() > 0:
-        yield
-        return
-    with (folder / "lock").open("w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise ValueError(f"another process is training in {folder}") from None
-        yield
 
 
 def agree(path: Path, recipe: Recipe) -> None:

@@ -142,10 +142,10 @@ class Windows:
         return self._blocks([i * self.payload for i in range(whole)])
 
     def spread(self, n: int) -> Tokens:
-        """Return n blocks at equal distances, or as many as fit without overlap."""
-        n = min(n, len(self.tokens) // self.payload)
-        room = len(self.tokens) / n
-        return self._blocks([int(i * room) for i in range(n)])
+        """Return n of the wrapped blocks at equal distances, or all if there are fewer."""
+        blocks = len(self.tokens) // self.payload
+        n = min(n, blocks)
+        return self._blocks([i * blocks // n * self.payload for i in range(n)])
 
     def _blocks(self, begins: list[int]) -> Tokens:
         rows = np.stack([self.tokens[begin : begin + self.payload] for begin in begins])

@@ -170,11 +170,11 @@ class Measure:
         if self.settings.oracle is not None:
             self.tell("scoring with the language model")
             scored = self._judge(self.settings.oracle).score(texts, most=self.settings.most)
-            for name, found in (
+            for name, value in (
                 ("genppl", scored.perplexity()),
                 ("judged_bits", scored.bits_per_character()),
             ):
-                scores[name] = dict(zip(("mean", "stderr"), found, strict=True))
+                scores[name] = dict(zip(("mean", "stderr"), value, strict=True))
         if self.settings.features is not None:
             p, q = self._features(self.reference.texts), self._features(texts)
             self.tell("clustering")
