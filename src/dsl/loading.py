@@ -100,7 +100,7 @@ def load(
     _require_device(device, oracle=text.startswith("oracle:"))
     if text.startswith("oracle:"):
         return _oracle(text, length)
-    path = BUNDLED / text if text in bundled() else folder.locate(name)
+    path = directory(name)
     network = read_network(path).to(device).requires_grad_(False)
     table = path / tokenizers.TOKENIZER
     tokenizer = tokenizers.read(table) if table.is_file() else None
@@ -110,6 +110,11 @@ def load(
             f"the model beside it {network.config.vocab_size}"
         )
     return Model(text, network, tokenizer, network.config.model_length, weights=path)
+
+
+def directory(name: str | Path) -> Path:
+    """Return where a checkpoint is: a bundled one, a directory, or what a hub id was fetched to."""
+    return BUNDLED / name if str(name) in bundled() else folder.locate(name)
 
 
 def bundled() -> list[str]:

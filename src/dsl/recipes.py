@@ -59,6 +59,18 @@ class Recipe:
     """Changes that make the run as short as a test."""
 
 
+COOKBOOK = Path(__file__).parent / "cookbook"
+
+
+def find(name: str) -> Path:
+    """Return the file of a recipe: a path, or the name of one that comes with the package."""
+    for path in (Path(name).expanduser(), COOKBOOK / f"{name}.yaml"):
+        if path.is_file():
+            return path
+    known = ", ".join(sorted(path.stem for path in COOKBOOK.glob("*.yaml")))
+    raise FileNotFoundError(f"no recipe {name!r}; expected a YAML file or one of {known}")
+
+
 def read(path: Path, changes: Sequence[str] = (), *, smoke: bool = False) -> Recipe:
     """Read a recipe and apply changes such as `trainer.steps=100`."""
     try:

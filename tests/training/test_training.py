@@ -271,6 +271,29 @@ def test_every_recipe_can_be_smoked_in_every_form(
     assert recipes.read(path, changes, smoke=True) == resolved
 
 
+def test_recipes_that_come_along_have_names(
+    tmp_path: Path, cache: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["train", "no-such", "--out", str(tmp_path / "run"), "--cache", str(cache)]) == 1
+    assert "expected a YAML file or one of cyclic, owt-finetune, text8" in capsys.readouterr().err
+    job = ["train", "cyclic", "--smoke", "--out", str(tmp_path / "run"), "--cache", str(cache)]
+    assert main(job) == 0
+    assert recipes.read(tmp_path / "run/recipe.yaml") == recipes.read(CYCLIC, smoke=True)
+
+
+def test_a_bundled_mdlm_is_converted_and_fine_tuned(
+    tmp_path: Path, cache: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The two commands of the docs, shortened; the endpoint logits are MDLM's."""
+    assert main(["convert", "mdlm", "text8-tiny-mdlm", str(tmp_path / "from"), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["parity_at_mask_bias_50"] < 1e-4
+    job = ["train", "text8-tiny-finetune", "--init", str(tmp_path / "from"), "--cache", str(cache)]
+    short = ["trainer.steps=2", "trainer.batch=2", "data.corpus=python-docs", "data.validation=2"]
+    changes = [word for change in short for word in ("--set", change)]
+    assert main([*job, "--out", str(tmp_path / "run"), *changes]) == 0
+    assert "began with the weights of" in capsys.readouterr().err
+
+
 def test_tensorboard_shows_what_the_log_says(tmp_path: Path, cache: Path) -> None:
     accumulator = pytest.importorskip(
         "tensorboard.backend.event_processing.event_accumulator",

@@ -53,11 +53,13 @@ def main(arguments: Sequence[str]) -> None:
 
     import torch
 
+    from dsl.loading import BUNDLED, bundled
     from dsl.models import folder
     from dsl.models.mdlm_checkpoint import convert, parity, read
 
-    source = read(options.source, mask_index=options.mask_index)
-    beside = Path(options.source)
+    wanted = str(BUNDLED / options.source) if options.source in bundled() else options.source
+    source = read(wanted, mask_index=options.mask_index)
+    beside = Path(wanted)
     told = folder.read_config(beside) if (beside / folder.CONFIG).is_file() else {}
     longest = options.length or int(told.get("model_length", 1024))
     model = convert(

@@ -32,16 +32,16 @@ class TrainOptions:
     torchrun or accelerate launch the batch is shared by the processes.
     """
 
-    recipe: tyro.conf.Positional[Path]
-    """A YAML file."""
+    recipe: tyro.conf.Positional[str]
+    """A YAML file, or a recipe that comes with the package: cyclic, text8-tiny, text8, …"""
     out: Path
     """The run's directory: recipe, log, checkpoints, and at the end the model."""
     set: tyro.conf.UseAppendAction[tuple[str, ...]] = ()
     """A change of the recipe, key=value; may be given several times."""
     smoke: bool = False
     """Make the run as short as a test."""
-    init: Path | None = None
-    """Begin with the weights of this checkpoint instead of random ones."""
+    init: str | None = None
+    """Begin with the weights of this checkpoint, a directory or a bundled model's name."""
     cache: Path | None = None
     """Where corpora are kept."""
     tensorboard: bool = False
@@ -54,7 +54,7 @@ def main(arguments: Sequence[str]) -> None:
     from dsl import recipes
     from dsl.cli.processes import locked
 
-    recipe = recipes.read(options.recipe, options.set, smoke=options.smoke)
+    recipe = recipes.read(recipes.find(options.recipe), options.set, smoke=options.smoke)
     options.out.mkdir(parents=True, exist_ok=True)
     with locked(options.out):
         agree(options.out / "recipe.yaml", recipe)
@@ -203,11 +203,12 @@ def _tokenizer(recipe: Recipe, corpus: Corpus, cache: Path) -> Tokenizer:
     return tokenizers.characters(alphabet)
 
 
-def _initialise(model: nn.Module, source: Path) -> None:
+def _initialise(model: nn.Module, source: str) -> None:
+    from dsl.loading import directory
     from dsl.models import folder
 
     try:
-        folder.load_tensors(folder.locate(source), model)
+        folder.load_tensors(directory(source), model)
     except ValueError as error:
         raise ValueError(f"--init {source} does not fit the recipe's model: {error}") from error
     print(f"began with the weights of {source}", file=sys.stderr)
