@@ -51,6 +51,7 @@ class CalibrateOptions:
 def main(arguments: Sequence[str]) -> None:
     """Load, cut, corrupt, judge, print."""
     options = tyro.cli(CalibrateOptions, args=list(arguments), prog="dsl calibrate")
+    from rich.box import SIMPLE_HEAD
     from rich.console import Console
     from rich.table import Table
 
@@ -78,7 +79,8 @@ def main(arguments: Sequence[str]) -> None:
         levels_found = [asdict(one) | {"risk_area": one.risk_coverage.area} for one in found]
         print(json.dumps(about | {"levels": levels_found}, allow_nan=False))
         return
-    table = Table("SNR", "positions", "accuracy", "confidence", "ECE", "T", "ECE at T", "risk area")
+    columns = ("SNR", "n", "accuracy", "confidence", "ECE", "T", "ECE at T", "risk area")
+    table = Table(*columns, box=SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
     for one in found:
         table.add_row(
             str(one.level) if isinstance(one.level, str) else f"{one.level:g}",
