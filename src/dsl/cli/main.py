@@ -93,5 +93,5 @@ def keep_freed_memory() -> None:
             mallopt(parameter, value)
 
 
-MALLOPT = {-1: 2**31 - 1, -2: 2**26, -3: 2**25}
+MALLOPT = {-1: 2**31 - 1, -2: 2**26, -3: 2**30}
 """M_TRIM_THRESHOLD, M_TOP_PAD and M_MMAP_THRESHOLD of glibc's malloc.h."""

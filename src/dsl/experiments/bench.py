@@ -237,7 +237,7 @@ def training(
     vocab_size: int = 27,
     length: int = 128,
     batch: int | None = None,
-    pairs: int = 6,
+    pairs: int = 16,
     seed: int = 0,
 ) -> Training:
     """Time forward and backward of the objectives in turn, on the same backbone.
