@@ -4,7 +4,7 @@ BIN := .venv/bin
 READY := .venv/.ready
 LIGHT := .venv/.light
 
-.PHONY: demo test test-slow check lint types layers format clean
+.PHONY: docs demo test test-slow check lint types layers format clean
 .DEFAULT_GOAL := test
 
 $(LIGHT): pyproject.toml constraints.txt
@@ -14,7 +14,7 @@ $(LIGHT): pyproject.toml constraints.txt
 	@touch $@
 
 $(READY): $(LIGHT)
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev,eval,figures,transformers,lm-eval,data,tensorboard]'
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev,eval,figures,transformers,lm-eval,data,tensorboard,docs]'
 	@touch $@
 
 demo: $(LIGHT)
@@ -42,5 +42,8 @@ format: $(READY)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
+docs: $(READY)
+	$(BIN)/zensical build --strict --clean
+
 clean:
-	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis build dist
+	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis build dist site
