@@ -4,7 +4,7 @@ BIN := .venv/bin
 READY := .venv/.ready
 LIGHT := .venv/.light
 
-.PHONY: docs demo test test-slow check lint types layers format clean
+.PHONY: wheel docs demo test test-slow check lint types layers format clean
 .DEFAULT_GOAL := test
 
 $(LIGHT): pyproject.toml constraints.txt
@@ -44,6 +44,14 @@ format: $(READY)
 
 docs: $(READY)
 	$(BIN)/zensical build --strict --clean
+
+wheel: $(READY)
+	rm -rf dist
+	$(BIN)/python -m build --wheel
+	sh -c 'alone=$$(mktemp -d) && trap "rm -rf $$alone" EXIT && \
+	  $(PYTHON) -m venv $$alone/venv && \
+	  $$alone/venv/bin/pip install --quiet --constraint constraints.txt dist/*.whl && \
+	  cd $$alone && venv/bin/dsl demo'
 
 clean:
 	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis build dist site

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import runpy
 import shlex
 from pathlib import Path
 
@@ -67,3 +68,9 @@ def assert_known(command: str) -> None:
         assert f"\n{command.split()[1]}:" in (ROOT / "Makefile").read_text(), command
     else:
         assert command.startswith(("pip install ", "source ", "torchrun ", "git clone ", "cd "))
+
+
+@pytest.mark.parametrize("script", sorted((ROOT / "examples").glob("*.py")), ids=lambda p: p.stem)
+def test_examples_run(script: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    runpy.run_path(str(script), run_name="__main__")
+    assert len(capsys.readouterr().out.splitlines()) > 1

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -69,3 +70,22 @@ def test_an_error_of_the_library_is_one_line(
     monkeypatch.setattr("dsl.cli.demo.main", fails)
     assert main(["demo"]) == 1
     assert capsys.readouterr().err == "dsl demo: no checkpoint directory at 'x'\n"
+
+
+def test_a_shell_completes_commands_and_options(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["completion", "bash"])
+    assert not ended.value.code
+    script = tmp_path / "dsl.bash"
+    script.write_text(capsys.readouterr().out)
+    for words, expected in (("sa", "sample"), ("sample --sam", "--sampler")):
+        typed = f"dsl {words}".split()
+        session = (
+            f"source {script}; COMP_WORDS=({' '.join(typed)}); COMP_CWORD={len(typed) - 1}; "
+            f"COMP_LINE='{' '.join(typed)}'; COMP_POINT=${{#COMP_LINE}}; "
+            f"_tyro_dsl dsl '{typed[-1]}' '{typed[-2]}'; echo ${{COMPREPLY[@]}}"
+        )
+        answer = subprocess.run(["bash", "-c", session], capture_output=True, text=True)
+        assert answer.stdout.split() == [expected], answer.stderr

@@ -24,6 +24,7 @@ VERBS = {
     "export": "Write a model for the Auto classes of transformers.",
     "bench": "Measure the speed, overhead and exactness of samplers.",
     "demo": "See the bundled model along five paths, and write a report with pictures.",
+    "completion": "Print a script that completes commands and options in a shell.",
     "toy": "Watch the cyclic toy localize, and check what was drawn against the truth.",
 }
 

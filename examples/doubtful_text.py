@@ -1,0 +1,29 @@
+"""Mend a text whose letters are known with different confidence, and ask what is still in doubt.
+
+A recogniser read a line and says how sure it is of each letter; one word it could not read at all.
+"""
+
+from __future__ import annotations
+
+import torch
+
+import dsl
+from dsl.diagnostics.leave_one_out import leave_one_out
+from dsl.evidence import Confident, Observation, Unknown
+
+READ = "the presidemt of the united ______ of america"
+SURE = {12: 0.4}
+"""The letter at 12 was doubtful; of all others the recogniser was nearly certain."""
+
+model = dsl.load()
+hints: list[Observation] = [
+    Unknown() if letter == "_" else Confident(model.encode(letter)[0], SURE.get(i, 0.99))
+    for i, letter in enumerate(READ)
+]
+samples = dsl.generate(model, n=8, sampler="roar:temperature=0.5", hints=hints, seed=0)
+tokens = torch.tensor([model.encode(sample.text) for sample in samples])
+certainty = leave_one_out(model.denoiser, tokens).log().mean(dim=1)
+
+print(f"read    {READ}")
+for score, sample in sorted(zip(certainty.tolist(), samples, strict=True), key=lambda p: -p[0])[:3]:
+    print(f"{score:6.2f}  {sample.text}")
