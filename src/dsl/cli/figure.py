@@ -16,13 +16,14 @@ class FigureOptions:
     """Draw a figure from files, never from a model.
 
     curves: validation against training tokens, from the directories of runs. tradeoff: quality
-    against denoiser calls, from the results.json of `dsl compare`.
+    against denoiser calls, from the results.json of `dsl compare`. paths: the SNR of every token at
+    every step, from files of `dsl sample --trace`, as SVG.
     """
 
-    what: tyro.conf.Positional[Literal["curves", "tradeoff"]]
+    what: tyro.conf.Positional[Literal["curves", "tradeoff", "paths"]]
     """Which figure."""
     sources: tyro.conf.Positional[tuple[Path, ...]]
-    """Runs, or one results.json."""
+    """Runs, one results.json, or traces."""
     out: Path
     """The file to write; its ending says the format."""
 
@@ -37,6 +38,13 @@ def main(arguments: Sequence[str]) -> None:
         from dsl.figures.curves import curves
 
         curves({run.name: run for run in options.sources}, options.out)
+    elif options.what == "paths":
+        from dsl.figures.paths import paths, read_trace
+
+        if options.out.suffix != ".svg":
+            raise ValueError(f"this figure is an SVG; got {options.out}")
+        traces = {trace.stem: read_trace(trace) for trace in options.sources}
+        options.out.write_text(paths(traces), encoding="utf-8")
     else:
         from dsl.figures.tradeoff import tradeoff
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from typing import Any
 
+from dsl.figures.paths import brightness
 from dsl.figures.svg import heatmap, lines
 
 STYLE = """
@@ -102,8 +102,7 @@ def _table(walks: Sequence[Walk]) -> str:
 
 
 def _snr_figure(walk: Walk) -> str:
-    top = math.log1p(100.0)
-    steps = [[math.log1p(snr) / top for snr in record["snr"]] for record in walk.records]
+    steps = brightness(walk.records)
     picture = heatmap(steps, label=f"SNR of every token along {walk.name}")
     caption = f"{walk.name} ({walk.sampler}): {len(steps) - 1} steps"
     return f"<figure>{picture}<figcaption>{escape(caption)}</figcaption></figure>"
