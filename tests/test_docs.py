@@ -15,7 +15,9 @@ ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 SMALLER = {
     r"\btext8-prefix\b": "python-docs",
-    r"^dsl train (\S+)": r"dsl train \1 --smoke",
+    r"^dsl train text8-tiny-finetune": "dsl train text8-tiny-finetune --set trainer.steps=2 "
+    "--set trainer.batch=2 --set data.corpus=python-docs --set data.validation=2",
+    r"^dsl train (?!text8-tiny-finetune)(\S+)": r"dsl train \1 --smoke",
     r"\btrainer\.steps=\d+": "trainer.steps=3",
     r"\bSOURCE OUT\b": "runs/mdlm/model OUT",
     r"(?<=^dsl sample )-n \d\d\d+": "-n 24",
