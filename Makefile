@@ -47,11 +47,11 @@ docs: $(READY)
 
 wheel: $(READY)
 	rm -rf dist
-	$(BIN)/python -m build --wheel
-	sh -c 'alone=$$(mktemp -d) && trap "rm -rf $$alone" EXIT && \
+	$(BIN)/python -m build --wheel --no-isolation
+	alone=$$(mktemp -d) && trap "rm -rf $$alone" EXIT && \
 	  $(PYTHON) -m venv $$alone/venv && \
 	  $$alone/venv/bin/pip install --quiet --constraint constraints.txt dist/*.whl && \
-	  cd $$alone && venv/bin/dsl demo'
+	  cd $$alone && venv/bin/dsl demo
 
 clean:
 	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis build dist site

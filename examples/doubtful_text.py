@@ -1,4 +1,4 @@
-"""Mend a text whose letters are known with different confidence, and ask what is still in doubt.
+"""Mend a text whose letters are known with different confidence, and ask which mending is surest.
 
 A recogniser read a line and says how sure it is of each letter; one word it could not read at all.
 """
@@ -12,8 +12,8 @@ from dsl.diagnostics.leave_one_out import leave_one_out
 from dsl.evidence import Confident, Observation, Unknown
 
 READ = "the presidemt of the united ______ of america"
-SURE = {12: 0.4}
-"""The letter at 12 was doubtful; of all others the recogniser was nearly certain."""
+SURE = {11: 0.4}
+"""The letter at 11 was doubtful; of all others the recogniser was nearly certain."""
 
 model = dsl.load()
 hints: list[Observation] = [
@@ -22,8 +22,8 @@ hints: list[Observation] = [
 ]
 samples = dsl.generate(model, n=8, sampler="roar:temperature=0.5", hints=hints, seed=0)
 tokens = torch.tensor([model.encode(sample.text) for sample in samples])
-certainty = leave_one_out(model.denoiser, tokens).log().mean(dim=1)
+certainty = leave_one_out(model.denoiser, tokens).mean(dim=1)
 
 print(f"read    {READ}")
 for score, sample in sorted(zip(certainty.tolist(), samples, strict=True), key=lambda p: -p[0])[:3]:
-    print(f"{score:6.2f}  {sample.text}")
+    print(f"{score:7.1%} {sample.text}")

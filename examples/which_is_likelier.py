@@ -1,4 +1,4 @@
-"""Compare two readings of a line by their likelihood, with errors, given what surrounds them."""
+"""Compare two readings of a line by their likelihood, with errors."""
 
 from __future__ import annotations
 

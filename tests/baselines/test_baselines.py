@@ -18,7 +18,6 @@ from dsl.models.config import ModelConfig
 from dsl.models.mdlm_checkpoint import convert, parity, read
 from dsl.streams import Streams
 
-ROOT = Path(__file__).parent.parent.parent
 CONFIG = ModelConfig(
     5, codebook_dim=4, hidden_dim=16, cond_dim=4, n_blocks=2, n_heads=2, dropout=0.0
 )
@@ -121,7 +120,7 @@ def test_baselines_are_trained_sampled_and_scored(
     kind: str, path: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out, samples = tmp_path / "run", tmp_path / "s.jsonl"
-    job = ["train", str(ROOT / "recipes/cyclic.yaml"), "--smoke", "--out", str(out)]
+    job = ["train", "cyclic", "--smoke", "--out", str(out)]
     job += ["--set", f"objective={kind}", "--cache", str(tmp_path / "cache")]
     assert main(job) == 0
     assert main(job) == 0  # nothing left to do: the resolved recipe is the same

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import platform
 import subprocess
 import sys
 from pathlib import Path
@@ -89,3 +90,9 @@ def test_a_shell_completes_commands_and_options(
         )
         answer = subprocess.run(["bash", "-c", session], capture_output=True, text=True)
         assert answer.stdout.split() == [expected], answer.stderr
+
+
+def test_freed_memory_is_kept_by_glibc_and_left_alone_elsewhere() -> None:
+    code = "from dsl.cli.memory import keep_freed_memory; print(keep_freed_memory())"
+    answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert answer.stdout.strip() == str(platform.libc_ver()[0] == "glibc")

@@ -144,6 +144,9 @@ def test_generative_perplexity_counts_what_mdlm_counts(judge: Path) -> None:
     counted = [1, 2, 3, 4, 6]
     wanted = -sum(float(logp[i - 1, tokens[0, i]]) for i in counted)
     assert counts.tolist() == [5, 2]
+    assert scored.characters.tolist() == [4, 2], "an end of text is no character"
+    bits = float(nats.sum()) / math.log(2) / 6
+    assert scored.bits_per_character()[0] == pytest.approx(bits)
     assert float(nats[0]) == pytest.approx(wanted, rel=1e-5)
     value, stderr = scored.perplexity()
     assert value == pytest.approx(math.exp(float(nats.sum()) / 7))

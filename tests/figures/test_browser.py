@@ -61,12 +61,15 @@ def test_every_figure_is_drawn(browser: str, report: Path) -> None:
     colours = {colour for _, colour in picture.getcolors(maxcolors=1 << 24)}
     assert (28, 44, 110) in colours, "decided tokens are deep blue"
     assert len(colours) > 300
-    # a band of deep blue in each of the five heat maps: count the bands from top to bottom
+    # a band of deep blue in each heat map: count the bands from top to bottom
     width, height = picture.size
     pixels = picture.load()
     column = [any(pixels[x, y] == (28, 44, 110) for x in range(0, width, 3)) for y in range(height)]
     bands = sum(1 for a, b in pairwise(column) if b and not a)
     assert bands >= 6, "five paths and the repair"
+    wrong = report.with_name("wrong.html")
+    wrong.write_text(report.read_text().replace("</body>", "<script>nothing()</script></body>"))
+    assert "CONSOLE" in open_in(browser, wrong, f"--screenshot={shot}").stderr, "errors are seen"
 
 
 def requests_of(browser: str, page: Path) -> set[str]:

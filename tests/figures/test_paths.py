@@ -24,7 +24,8 @@ def test_masked_paths_jump_and_continuous_ones_pass_through(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize(
-    "content, message", [("", "is empty"), ("{]", "line 1, is not JSON"), ('{"a": 1}', "no SNRs")]
+    "content, message",
+    [("", "is empty"), ("{]", "line 1, is not JSON"), ('{"snr": [1]}', "no SNRs")],
 )
 def test_what_is_no_trace_is_refused(
     content: str, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]

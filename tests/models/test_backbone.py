@@ -180,4 +180,4 @@ def test_norms_scale_and_shift_alike_for_one_modulation_or_many(rows: int) -> No
         norm.weight.copy_(torch.rand(8, generator=generator))
     x = torch.randn(3, 5, 8, generator=generator)
     shift, scale = torch.randn(2, rows, 1, 8, generator=generator)
-    torch.testing.assert_close(norm(x, shift, scale), norm(x) * (1 + scale) + shift)
+    torch.testing.assert_close(norm(x, (shift, scale)), norm(x) * (1 + scale) + shift)

@@ -24,8 +24,7 @@ from dsl.training.objective import MixedSNRObjective, ObjectiveConfig, crowding
 from dsl.training.optimizer import OptimizerConfig, average
 from tests.conftest import perturbed
 
-ROOT = Path(__file__).parent.parent.parent
-CYCLIC = ROOT / "recipes" / "cyclic.yaml"
+CYCLIC = recipes.COOKBOOK / "cyclic.yaml"
 
 
 @pytest.fixture
@@ -259,7 +258,7 @@ def test_mistakes_in_recipes_are_explained(
 
 
 @pytest.mark.parametrize("kind", ["dsl", "mdlm", "ar", "vp"])
-@pytest.mark.parametrize("path", sorted((ROOT / "recipes").glob("*.yaml")), ids=lambda p: p.stem)
+@pytest.mark.parametrize("path", sorted(recipes.COOKBOOK.glob("*.yaml")), ids=lambda p: p.stem)
 def test_every_recipe_can_be_smoked_in_every_form(
     path: Path, kind: str, tmp_path: Path, cache: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

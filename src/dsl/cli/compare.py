@@ -16,7 +16,7 @@ from typing import Annotated, Any
 
 import tyro
 
-from dsl.cli.evaluate import LABELS, JudgeOptions, build
+from dsl.cli.evaluate import JudgeOptions, build
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -233,17 +233,19 @@ def summarise(results: dict[Cell, dict[str, Any]]) -> list[dict[str, Any]]:
 
 def markdown(rows: Sequence[dict[str, Any]], held_out: dict[str, float]) -> str:
     """Write the table: real text first, then every model and path."""
-    names = [name for name in LABELS if name in rows[0]]
-    lines = ["| model | path | denoiser calls | " + " | ".join(LABELS[n] for n in names) + " |"]
+    from dsl.evaluation.protocol import MEASURES
+
+    names = [name for name in MEASURES if any(name in row for row in rows)]
+    lines = ["| model | path | denoiser calls | " + " | ".join(MEASURES[n] for n in names) + " |"]
     lines.append("|---|---|---|" + "---|" * len(names))
-    lines.append(
-        "| held-out real text | | | " + " | ".join(f"{held_out[n]:.4g}" for n in names) + " |"
-    )
+    real = ["" if held_out.get(n) is None else f"{held_out[n]:.4g}" for n in names]
+    lines.append("| held-out real text | | | " + " | ".join(real) + " |")
     for row in rows:
         cells = []
         for name in names:
             error = row.get(f"{name}_stderr")
-            cells.append(f"{row[name]:.4g}" + ("" if error is None else f" ± {error:.2g}"))
+            value = "" if name not in row else f"{row[name]:.4g}"
+            cells.append(value + ("" if error is None else f" ± {error:.2g}"))
         lines.append(f"| {row['model']} | {row['path']} | {row['nfe']:.1f} | {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
 

@@ -24,7 +24,7 @@ class ConvertOptions:
     system: tyro.conf.Positional[Literal["mdlm", "float16"]]
     """Where the checkpoint comes from, or what it shall become."""
     source: tyro.conf.Positional[str]
-    """The checkpoint."""
+    """The checkpoint: a directory, a file, a hub id, or the name of a bundled model."""
     out: tyro.conf.Positional[Path]
     """Where the model is written."""
     mask_index: int | None = None
@@ -53,11 +53,13 @@ def main(arguments: Sequence[str]) -> None:
 
     import torch
 
-    from dsl.loading import BUNDLED, bundled
+    from dsl.loading import bundled, directory
     from dsl.models import folder
     from dsl.models.mdlm_checkpoint import convert, parity, read
 
-    wanted = str(BUNDLED / options.source) if options.source in bundled() else options.source
+    wanted = options.source
+    if wanted in bundled():
+        wanted = str(directory(wanted))
     source = read(wanted, mask_index=options.mask_index)
     beside = Path(wanted)
     told = folder.read_config(beside) if (beside / folder.CONFIG).is_file() else {}

@@ -115,26 +115,15 @@ def build(options: JudgeOptions, model: Model, n: int, length: int, tell: Any) -
     return Measure(settings, reference, model.tokenizer, cache=cache, tell=tell)
 
 
-LABELS = {
-    "mauve": "MAUVE",
-    "genppl": "GenPPL",
-    "judged_bits": "bits per character by the same",
-    "sentence_entropy": "sentence entropy (nats)",
-    "repetition": "repeated 4-grams",
-    "distinct": "distinct 4-grams",
-    "novelty": "novel n-grams",
-    "known_words": "words of the training text",
-    "end_rate": "samples with an end",
-}
-
-
 def show(result: dict[str, Any]) -> None:
     """Print scores beside those of held-out text."""
     from rich.console import Console
     from rich.table import Table
 
+    from dsl.evaluation.protocol import MEASURES
+
     table = Table("measure", "samples", "held-out real text")
-    for name, label in LABELS.items():
+    for name, label in MEASURES.items():
         if name in result["scores"]:
             table.add_row(label, shown(result["scores"][name]), shown(result["held_out"][name]))
     table.add_row("denoiser calls", shown(result["nfe"]), "")

@@ -44,6 +44,8 @@ def main(arguments: Sequence[str]) -> None:
         if options.out.suffix != ".svg":
             raise ValueError(f"this figure is an SVG; got {options.out}")
         traces = {trace.stem: read_trace(trace) for trace in options.sources}
+        if len(traces) < len(options.sources):
+            raise ValueError("panels are named after their files, which must have different names")
         options.out.write_text(paths(traces), encoding="utf-8")
     else:
         from dsl.figures.tradeoff import tradeoff

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
 
 from dsl import __version__
+from dsl.cli.memory import keep_freed_memory
 
 VERBS = {
     "data": "Fetch, verify and describe a corpus.",
@@ -78,21 +78,3 @@ def run(verb: str, arguments: Sequence[str]) -> int:
         print(f"dsl {verb}: {error}", file=sys.stderr)
         return 1
     return 0
-
-
-def keep_freed_memory() -> None:
-    """Ask glibc to keep what is freed: a network on a CPU asks for the same sizes at every call.
-
-    Given back to the system, each tensor of the next call is paid for again page by page, which
-    took a fifth of the time of a small network's forward. Elsewhere than on glibc nothing is done.
-    """
-    if sys.platform != "linux":
-        return
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
-    if mallopt is not None:
-        for parameter, value in MALLOPT.items():
-            mallopt(parameter, value)
-
-
-MALLOPT = {-1: 2**31 - 1, -2: 2**26, -3: 2**30}
-"""M_TRIM_THRESHOLD, M_TOP_PAD and M_MMAP_THRESHOLD of glibc's malloc.h."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -71,6 +70,8 @@ def this_process() -> Process:
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
     """Hold a directory, refusing a second command in it; ranks of one job share the lock."""
+    import fcntl
+
     if rank() > 0:
         yield
         return

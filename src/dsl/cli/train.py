@@ -41,7 +41,7 @@ class TrainOptions:
     smoke: bool = False
     """Make the run as short as a test."""
     init: str | None = None
-    """Begin with the weights of this checkpoint, a directory or a bundled model's name."""
+    """Begin with the weights of a checkpoint: a directory, a hub id, or a bundled model's name."""
     cache: Path | None = None
     """Where corpora are kept."""
     tensorboard: bool = False

@@ -148,9 +148,10 @@ class Judge:
             totals.append((losses * counted).sum(dim=1).cpu())
             counts.append(counted.sum(dim=1).double().cpu())
             kept = [row[at].tolist() for row, at in zip(targets, counted, strict=True)]
-            characters += [
-                len(text) for text in self.tokenizer.batch_decode(kept, skip_special_tokens=True)
-            ]
+            texts_kept = self.tokenizer.batch_decode(
+                kept, skip_special_tokens=True, clean_up_tokenization_spaces=False
+            )
+            characters += [len(text) for text in texts_kept]
         letters = torch.tensor(characters, dtype=torch.float64)
         return Scored(torch.cat(totals), torch.cat(counts), letters)
 

@@ -7,6 +7,19 @@ from collections.abc import Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
+MEASURES = {
+    "mauve": "MAUVE",
+    "genppl": "GenPPL",
+    "judged_bits": "bits per character by the language model",
+    "sentence_entropy": "sentence entropy (nats)",
+    "repetition": "repeated 4-grams",
+    "distinct": "distinct 4-grams",
+    "novelty": "novel n-grams",
+    "known_words": "words of the training text",
+    "end_rate": "samples with an end",
+}
+"""What is measured of samples, in the order of tables, and what it is called there."""
+
 LIBRARIES = ("torch", "transformers", "mauve-text", "faiss-cpu", "torchmetrics")
 
 

@@ -11,13 +11,15 @@ from typing import Any
 
 from dsl.figures.svg import heatmap
 
-SNR_MAX = 100.0
 PANEL, GAP, CAPTION = (250, 150), 18, 20
 
 
 def brightness(records: Sequence[Mapping[str, Any]]) -> list[list[float]]:
-    """Return log(1 + γ) / log(1 + γ_max) of every token, a row for each step."""
-    top = math.log1p(SNR_MAX)
+    """Return log(1 + γ) / log(1 + γ_max) of every token, a row for each step.
+
+    γ_max is the highest SNR of the path: where its tokens are read off.
+    """
+    top = math.log1p(max(max(record["snr"]) for record in records)) or 1.0
     return [[math.log1p(snr) / top for snr in record["snr"]] for record in records]
 
 
@@ -29,7 +31,7 @@ def read_trace(path: Path) -> list[dict[str, Any]]:
             record = json.loads(line)
         except json.JSONDecodeError as error:
             raise ValueError(f"{path}, line {number}, is not JSON: {error}") from error
-        if not isinstance(record, dict) or "snr" not in record:
+        if not isinstance(record, dict) or not {"index", "snr"} <= set(record):
             raise ValueError(f"{path} is not a trace that `dsl sample --trace` wrote: no SNRs")
         records.append(record)
     if not records:

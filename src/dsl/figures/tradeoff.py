@@ -6,15 +6,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from dsl.evaluation.protocol import MEASURES
 from dsl.extras import require
 
-LABELS = {
-    "mauve": "MAUVE",
-    "genppl": "GenPPL",
-    "judged_bits": "bits per character by the judge",
-    "sentence_entropy": "sentence entropy (nats)",
-    "known_words": "words of the training text",
-}
+SHOWN = ("mauve", "genppl", "judged_bits", "sentence_entropy", "known_words")
 
 
 def tradeoff(
@@ -22,7 +17,7 @@ def tradeoff(
     held_out: Mapping[str, float],
     path: Path,
     *,
-    scores: Sequence[str] = tuple(LABELS),
+    scores: Sequence[str] = SHOWN,
 ) -> None:
     """Draw one panel for each score: a line for each model and sampler, and real text dashed."""
     require("matplotlib", extra="figures")
@@ -44,15 +39,17 @@ def tradeoff(
                 for row in rows
                 if (row["model"], row["sampler"]) == line and score in row
             )
+            if not points:
+                continue  # too short to say
             x, y, error = zip(*points, strict=True)
             axis.errorbar(
                 x, y, yerr=error, marker="o", markersize=3, capsize=2, label=" ".join(line)
             )
-        if score in held_out:
+        if held_out.get(score) is not None:
             axis.axhline(held_out[score], color="0.4", linestyle="--", label="real text")
         axis.set_xscale("log", base=2)
         axis.set_xlabel("denoiser calls per sequence")
-        axis.set_ylabel(LABELS.get(score, score))
+        axis.set_ylabel(MEASURES.get(score, score))
         axis.grid(alpha=0.3)
     axes[0][0].legend(fontsize=6)
     figure.tight_layout()

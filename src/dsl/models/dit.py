@@ -25,16 +25,15 @@ class LayerNorm(nn.Module):
         super().__init__()
         self.weight = nn.Parameter(torch.ones(dim))
 
-    def forward(
-        self, x: Hidden, shift: Tensor | None = None, scale: Tensor | None = None
-    ) -> Hidden:
+    def forward(self, x: Hidden, modulation: tuple[Tensor, Tensor] | None = None) -> Hidden:
         """Normalise the last axis, then scale and shift: in one pass if all rows share them."""
         with torch.autocast(x.device.type, enabled=False):
             exact = torch.promote_types(torch.float32, x.dtype)
             wide, weight = x.to(exact), self.weight.to(exact)
-            if shift is None or scale is None:
+            if modulation is None:
                 return nn.functional.layer_norm(wide, weight.shape, weight).to(x.dtype)
-            shift, gain = shift.to(exact), weight * (1 + scale.to(exact))
+            shift, scale = (part.to(exact) for part in modulation)
+            gain = weight * (1 + scale)
             if shift.numel() == weight.numel():
                 shift, gain = shift.flatten(), gain.flatten()
                 return nn.functional.layer_norm(wide, weight.shape, gain, shift).to(x.dtype)
@@ -108,10 +107,10 @@ class DiTBlock(nn.Module):
         """Apply attention and the feed-forward layer, both under modulation."""
         signals = self.adaLN_modulation(c).unsqueeze(1).chunk(6, dim=-1)
         shift_msa, scale_msa, gate_msa, shift_mlp, scale_mlp, gate_mlp = signals
-        inner = self.norm1(x, shift_msa, scale_msa)
+        inner = self.norm1(x, (shift_msa, scale_msa))
         attended = attend(inner, self.attn_qkv, self.attn_out, rotary, self.heads)
         x = torch.addcmul(x, gate_msa, self.dropout(attended))
-        inner = self.norm2(x, shift_mlp, scale_mlp)
+        inner = self.norm2(x, (shift_mlp, scale_mlp))
         return torch.addcmul(x, gate_mlp, self.dropout(self.mlp(inner)))
 
 
@@ -127,7 +126,7 @@ class OutputLayer(nn.Module):
     def forward(self, x: Hidden, c: Float[Tensor, "*cond c"]) -> Float[Tensor, "*batch v"]:
         """Return the logits of the given rows; c must broadcast against them."""
         shift, scale = self.adaLN_modulation(c).chunk(2, dim=-1)
-        logits: Tensor = self.linear(self.norm_final(x, shift, scale))
+        logits: Tensor = self.linear(self.norm_final(x, (shift, scale)))
         return logits
 
 
