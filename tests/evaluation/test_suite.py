@@ -40,14 +40,15 @@ def test_repetition_and_distinctness_count_ngrams(samples: list[list[int]], n: i
             assert diversity.repetition(tokens, n) == pytest.approx(repeated / grams.total())
 
 
-@given(ids, st.lists(ids, min_size=1, max_size=4), st.integers(1, 4))
+@given(ids, st.lists(ids, min_size=1, max_size=4), st.integers(1, 4), st.booleans())
 def test_novelty_is_the_share_of_unseen_ngrams(
-    training: list[int], samples: list[list[int]], n: int
+    training: list[int], samples: list[list[int]], n: int, large: bool
 ) -> None:
     seen = set(diversity.ngrams(training, n))
-    for value, tokens in zip(
-        diversity.novelty(samples, np.array(training), n), samples, strict=True
-    ):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(diversity, "SORTED_AT_MOST", 0 if large else 100)
+        found = diversity.Seen(np.array(training), n).novelty(samples)
+    for value, tokens in zip(found, samples, strict=True):
         grams = diversity.ngrams(tokens, n)
         if grams:
             assert value == pytest.approx(sum(g not in seen for g in grams) / len(grams))

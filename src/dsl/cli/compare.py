@@ -188,14 +188,15 @@ def measure(cells: Sequence[Cell], options: CompareOptions) -> dict[Cell, dict[s
     from dsl.samples import read
 
     results: dict[Cell, dict[str, Any]] = {}
-    built: dict[str, Any] = {}
+    built: dict[Any, Any] = {}
     with Console(stderr=True).status("preparing") as status:
         for cell in cells:
             about, samples = read(cell.file(options.out, ".jsonl"))
-            if cell.model not in built:
-                model = load(cell.model, length=about["length"])
-                built[cell.model] = build(options, model, options.n, about["length"], status.update)
-            judge = built[cell.model]
+            model = load(cell.model, length=about["length"])
+            kind = (model.tokenizer and model.tokenizer.to_str(), about["length"])
+            if kind not in built:  # models that read alike are measured by one judge
+                built[kind] = build(options, model, options.n, about["length"], status.update)
+            judge = built[kind]
             path = cell.file(options.out, ".json")
             if path.is_file():
                 result = json.loads(path.read_text())

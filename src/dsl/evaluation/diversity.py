@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 
@@ -34,20 +34,49 @@ def repetition(tokens: Ids, n: int) -> float:
     return 1 - len(set(found)) / len(found) if found else math.nan
 
 
-def novelty(samples: Sequence[Ids], training: np.ndarray, n: int) -> list[float]:
-    """Return the share of each sample's n-grams that the training text does not have.
+SORTED_AT_MOST = 2**28
+"""Tokens of a training text whose n-grams are sorted in memory: 2 GB."""
 
-    The n-grams are compared by 64-bit hashes, the training text a piece at a time.
+
+class Seen:
+    """The n-grams of a training text, compared by 64-bit hashes.
+
+    They are sorted once, so that many samples can be looked up; those of a text too large for that
+    are read again, piece by piece, for each set of samples.
     """
-    own = [_hashes(np.asarray(tokens), n) for tokens in samples]
-    wanted = np.unique(np.concatenate(own)) if own else np.zeros(0, np.uint64)
-    seen = np.zeros(len(wanted), dtype=bool)
-    size = 1 << 22
-    for begin in range(0, max(1, len(training) - n + 1), size):
-        piece = _hashes(np.asarray(training[begin : begin + size + n - 1]), n)
-        seen |= np.isin(wanted, piece)
-    old = wanted[seen]
-    return [float(1 - np.isin(h, old).mean()) if len(h) else math.nan for h in own]
+
+    def __init__(self, training: np.ndarray, n: int) -> None:
+        self.training, self.n = training, n
+        small = len(training) <= SORTED_AT_MOST
+        self._sorted = np.sort(np.concatenate(list(self._pieces()))) if small else None
+
+    def novelty(self, samples: Sequence[Ids]) -> list[float]:
+        """Return the share of each sample's n-grams that the training text does not have."""
+        own = [_hashes(np.asarray(tokens), self.n) for tokens in samples]
+        wanted = np.unique(np.concatenate(own)) if own else np.zeros(0, np.uint64)
+        old = wanted[self._has(wanted)]
+        return [float(1 - np.isin(h, old).mean()) if len(h) else math.nan for h in own]
+
+    def _has(self, wanted: np.ndarray) -> np.ndarray:
+        if self._sorted is not None:
+            return _among(wanted, self._sorted)
+        found = np.zeros(len(wanted), dtype=bool)
+        for piece in self._pieces():
+            found |= _among(wanted, np.sort(piece))
+        return found
+
+    def _pieces(self, size: int = 1 << 22) -> Iterator[np.ndarray]:
+        for begin in range(0, max(1, len(self.training) - self.n + 1), size):
+            yield _hashes(np.asarray(self.training[begin : begin + size + self.n - 1]), self.n)
+
+
+def _among(wanted: np.ndarray, ordered: np.ndarray) -> np.ndarray:
+    """Tell which numbers occur in a sorted array."""
+    if not len(ordered):
+        return np.zeros(len(wanted), dtype=bool)
+    at = np.searchsorted(ordered, wanted).clip(max=len(ordered) - 1)
+    found: np.ndarray = ordered[at] == wanted
+    return found
 
 
 def known_words(text: str, vocabulary: frozenset[str]) -> float:

@@ -105,6 +105,7 @@ class Measure:
         self.cache, self.tell = cache, tell
         self._judges: dict[Path, Judge] = {}
         self._held_out: dict[str, Any] | None = None
+        self._seen: diversity.Seen | None = None
 
     def protocol(self) -> dict[str, Any]:
         """Return everything a number depends on but the samples themselves."""
@@ -162,8 +163,10 @@ class Measure:
             inside = [not self.ends.isdisjoint(row[1:-1]) for row in ids]
             scores["end_rate"] = _mean([float(found) for found in inside])
         if self.reference.training is not None:
-            grams = diversity.novelty(ids, self.reference.training, self.settings.novelty)
-            scores["novelty"] = _mean(grams)
+            if self._seen is None:
+                self.tell("sorting the training text's n-grams")
+                self._seen = diversity.Seen(self.reference.training, self.settings.novelty)
+            scores["novelty"] = _mean(self._seen.novelty(ids))
         if self.reference.vocabulary is not None:
             known = [diversity.known_words(text, self.reference.vocabulary) for text in texts]
             scores["known_words"] = _mean(known)
