@@ -29,7 +29,8 @@ SMALLER = {
     r"(?<=--limit )\d\d\d+": "4",
     r"(?<=--budget )\d\d+": "16",
     r"^dsl (evaluate|compare) (.*)": r"dsl \1 \2 --features none --oracle none",
-    r"(?<=--steps )8 16 32 64( 128)?": "1 2",
+    r"(?<=--length )128": "16",
+    r"(?<=--steps )8 16 32( 64)?( 128)?": "1 2",
     r"^dsl compare (.*)": r"dsl compare \1 -n 4 --seeds-drawn 2",
 }
 """What is changed so that no network, no judge, one process and few seconds are enough."""
