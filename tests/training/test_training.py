@@ -21,7 +21,7 @@ from dsl.snr import LogNormal, Mixed, Roar
 from dsl.streams import Streams
 from dsl.training.checkpoint import Checkpoints
 from dsl.training.objective import MixedSNRObjective, ObjectiveConfig, crowding
-from dsl.training.optimizer import OptimizerConfig, average
+from dsl.training.optimizer import OptimizerConfig, average, optimizer, orthogonal
 from tests.conftest import perturbed
 
 CYCLIC = recipes.COOKBOOK / "cyclic.yaml"
@@ -145,6 +145,49 @@ class TestOptimizer:
             OptimizerConfig(lr=0.0)
 
 
+class TestMuon:
+    matrix = torch.randn(12, 40, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+
+    def test_all_singular_values_come_near_one(self) -> None:
+        values = torch.linalg.svdvals(orthogonal(self.matrix))
+        assert float(values.min()) > 0.65 and float(values.max()) < 1.25
+
+    def test_size_does_not_count_and_turns_commute(self) -> None:
+        made = orthogonal(self.matrix)
+        torch.testing.assert_close(orthogonal(1000 * self.matrix), made, atol=1e-4, rtol=0)
+        torch.testing.assert_close(orthogonal(self.matrix.T), made.T, atol=1e-4, rtol=0)
+        left, _ = torch.linalg.qr(self.matrix[:, :12])
+        torch.testing.assert_close(orthogonal(left @ self.matrix), left @ made, atol=1e-4, rtol=0)
+
+    def test_it_takes_the_projections_of_the_blocks(self) -> None:
+        model = small()
+        groups = optimizer(model, OptimizerConfig(kind="muon")).param_groups
+        block = model.backbone.blocks[0]
+        linear = [block.attn_qkv, block.attn_out, block.mlp[0], block.mlp[2]]
+        wanted = {id(layer.weight) for layer in linear}
+        assert {id(p) for p in groups[1]["params"]} == wanted
+        everything = {id(p) for p in model.parameters() if p.requires_grad}
+        assert {id(p) for p in groups[0]["params"]} == everything - wanted
+
+    def test_a_step_is_as_long_as_adams_and_the_rest_is_adams(self) -> None:
+        steps = {}
+        for kind in ("adamw", "muon"):
+            model = small()
+            before = {name: p.detach().clone() for name, p in model.named_parameters()}
+            adam = optimizer(model, OptimizerConfig(kind=kind, lr=1e-3))  # type: ignore[arg-type]
+            luck = torch.Generator().manual_seed(1)
+            for parameter in model.parameters():
+                parameter.grad = torch.randn(parameter.shape, generator=luck)
+            adam.step()
+            steps[kind] = {n: p.detach() - before[n] for n, p in model.named_parameters()}
+        for name, muons in steps["muon"].items():
+            adams = steps["adamw"][name]
+            if "attn" in name or ("mlp" in name and adams.ndim == 2 and "blocks" in name):
+                assert 0.1e-3 < float(muons.square().mean().sqrt()) < 0.3e-3
+            else:
+                torch.testing.assert_close(muons, adams, atol=1e-6, rtol=0)
+
+
 class TestRuns:
     def test_a_run_leaves_a_model_that_can_be_used(
         self, tmp_path: Path, cache: Path, capsys: pytest.CaptureFixture[str]
@@ -161,14 +204,14 @@ class TestRuns:
         assert [e["step"] for e in events if "loss" in e] == [3, 6, 9, 12]
         assert all("continuous" in e for e in events if "loss" in e)
 
-    def test_a_run_cut_in_two_is_the_same_run(self, tmp_path: Path, cache: Path) -> None:
+    @pytest.mark.parametrize("kind", ["adamw", "muon"])
+    def test_a_run_cut_in_two_is_the_same_run(self, kind: str, tmp_path: Path, cache: Path) -> None:
         """Steps 1 to 6, then on to 12: bit for bit the weights of 12 in one go."""
-        assert train(tmp_path / "whole", cache) == 0
-        assert train(tmp_path / "cut", cache, "--set", "trainer.steps=6", "--set",
-                     "optimizer.schedule=constant") == 0  # fmt: skip
-        assert train(tmp_path / "cut2", cache, "--set", "optimizer.schedule=constant") == 0
-        assert train(tmp_path / "cut", cache, "--set", "optimizer.schedule=constant") == 0
-        ours, theirs = weights(tmp_path / "cut"), weights(tmp_path / "cut2")
+        steady = ["--set", "optimizer.schedule=constant", "--set", f"optimizer.kind={kind}"]
+        assert train(tmp_path / "cut", cache, "--set", "trainer.steps=6", *steady) == 0
+        assert train(tmp_path / "cut", cache, *steady) == 0
+        assert train(tmp_path / "whole", cache, *steady) == 0
+        ours, theirs = weights(tmp_path / "cut"), weights(tmp_path / "whole")
         assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
 
     def test_a_truncated_checkpoint_is_passed_over_aloud(

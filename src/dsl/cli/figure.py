@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,19 +14,22 @@ import tyro
 
 @dataclass(frozen=True)
 class FigureOptions:
-    """Draw a figure from files, never from a model.
+    """Draw a figure from files or, of the converter, from a model.
 
     curves: validation against training tokens, from the directories of runs. tradeoff: quality
     against denoiser calls, from the results.json of `dsl compare`. paths: the SNR of every token at
-    every step, from files of `dsl sample --trace`, as SVG.
+    every step, from files of `dsl sample --trace`, as SVG. geometry: what the converter makes of
+    γ times the embedding of a token, from a DSL model (the paper's figure 2).
     """
 
-    what: tyro.conf.Positional[Literal["curves", "tradeoff", "paths"]]
+    what: tyro.conf.Positional[Literal["curves", "tradeoff", "paths", "geometry"]]
     """Which figure."""
     sources: tyro.conf.Positional[tuple[Path, ...]]
-    """Runs, one results.json, or traces."""
+    """Runs, one results.json, traces, or a model."""
     out: Path
     """The file to write; its ending says the format."""
+    tokens: tuple[str, ...] = ()
+    """Tokens of figure geometry, as text; if none are given, 25 spread over the vocabulary."""
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -47,6 +51,8 @@ def main(arguments: Sequence[str]) -> None:
         if len(traces) < len(options.sources):
             raise ValueError("panels are named after their files, which must have different names")
         options.out.write_text(paths(traces), encoding="utf-8")
+    elif options.what == "geometry":
+        _geometry(options)
     else:
         from dsl.figures.tradeoff import tradeoff
 
@@ -56,3 +62,35 @@ def main(arguments: Sequence[str]) -> None:
         held_out = {name: score["mean"] for name, score in record["held_out"].items()}
         tradeoff(record["rows"], held_out, options.out)
     print(options.out)
+
+
+PROBES = 25
+"""Tokens the paper's figure 2 follows."""
+
+
+def _geometry(options: FigureOptions) -> None:
+    import torch
+
+    from dsl.diagnostics.geometry import rays
+    from dsl.figures.geometry import geometry
+    from dsl.loading import load
+    from dsl.models.model import DSLModel
+
+    if len(options.sources) > 1:
+        raise ValueError(f"figure geometry is of one model, got {len(options.sources)}")
+    model = load(str(options.sources[0]))
+    network = model.denoiser
+    if not isinstance(network, DSLModel):
+        raise ValueError(f"{model.name} has no converter: figure geometry is of a DSL model")
+    if options.tokens:
+        encoded = {text: model.encode(text) for text in options.tokens}
+        for text, ids in encoded.items():
+            if len(ids) != 1:
+                raise ValueError(f"{text!r} must be one token of {model.name}, it is {len(ids)}")
+        chosen = [ids[0] for ids in encoded.values()]
+    else:
+        v = network.config.vocab_size
+        chosen = torch.linspace(0, v - 1, min(v, PROBES)).round().long().tolist()
+    snr = torch.logspace(-2, math.log10(80), 60)
+    names = [model.decode([token]).replace(" ", "␣") for token in chosen]
+    geometry(rays(network, chosen, snr), names, options.out)

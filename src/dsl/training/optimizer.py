@@ -1,13 +1,14 @@
-"""AdamW, its schedule, and the moving average of the weights."""
+"""AdamW or Muon, the schedule of both, and the moving average of the weights."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import torch
+from jaxtyping import Float
 from torch import Tensor, nn
 
 
@@ -15,6 +16,8 @@ from torch import Tensor, nn
 class OptimizerConfig:
     """MDLM's optimizer by default."""
 
+    kind: Literal["adamw", "muon"] = "adamw"
+    """Muon takes the matrices of the blocks, AdamW the rest; both with the same rate."""
     lr: float = 3e-4
     beta1: float = 0.9
     beta2: float = 0.999
@@ -49,16 +52,74 @@ class OptimizerConfig:
         return self.lr * (self.final + (1 - self.final) * shape)
 
 
-def adamw(module: nn.Module, config: OptimizerConfig) -> torch.optim.AdamW:
+def optimizer(module: nn.Module, config: OptimizerConfig) -> torch.optim.AdamW:
     """Make the optimizer of the parameters that are trained."""
-    trained = [parameter for parameter in module.parameters() if parameter.requires_grad]
-    return torch.optim.AdamW(
-        trained,
-        lr=config.lr,
-        betas=(config.beta1, config.beta2),
-        eps=config.eps,
-        weight_decay=config.weight_decay,
-    )
+    trained = {name: p for name, p in module.named_parameters() if p.requires_grad}
+    settings: dict[str, Any] = {
+        "lr": config.lr,
+        "betas": (config.beta1, config.beta2),
+        "eps": config.eps,
+        "weight_decay": config.weight_decay,
+    }
+    if config.kind == "adamw":
+        return torch.optim.AdamW(trained.values(), **settings)
+    turned = {name for name, p in trained.items() if p.ndim == 2 and _in_block(name)}
+    groups: list[dict[str, Any]] = [
+        {"params": [p for name, p in trained.items() if name not in turned]},
+        {"params": [p for name, p in trained.items() if name in turned], "muon": True},
+    ]
+    return Muon(groups, **settings)
+
+
+def _in_block(name: str) -> bool:
+    """Tell a block's own projections from its modulation, which reads a constant."""
+    return ".blocks." in f".{name}" and "adaLN" not in name
+
+
+class Muon(torch.optim.AdamW):
+    """AdamW, but groups marked `muon` follow their momentum, all singular values made equal.
+
+    A step has the size that one of AdamW's usually has (0.2 in root mean square), so rates and
+    decays mean the same for both. In float32: torch's own works in bfloat16, which many CPUs lack.
+    """
+
+    momentum = 0.95
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> Any:
+        """Update the matrices, then leave the others to AdamW, which skips what has no gradient."""
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        for group in self.param_groups:
+            for matrix in group["params"] if group.get("muon") else ():
+                if matrix.grad is None:
+                    continue
+                state = self.state[matrix]
+                if not state:  # AdamW wants to find a count when it is restored
+                    state |= {"step": torch.zeros(()), "momentum": torch.zeros_like(matrix)}
+                state["step"] += 1
+                mean = state["momentum"].lerp_(matrix.grad, 1 - self.momentum)
+                direction = orthogonal(matrix.grad.lerp(mean, self.momentum))  # Nesterov's
+                matrix.mul_(1 - group["lr"] * group["weight_decay"])
+                size = 0.2 * math.sqrt(max(matrix.shape))
+                matrix.add_(direction, alpha=-group["lr"] * size)
+                matrix.grad = None
+        super().step()
+        return loss
+
+
+def orthogonal(matrix: Float[Tensor, "m n"]) -> Float[Tensor, "m n"]:
+    """Bring all singular values near 1 (to between 0.7 and 1.2) by five Newton-Schulz steps."""
+    a, b, c = 3.4445, -4.7750, 2.0315  # the quintic of Jordan et al. (2024): steep at 0
+    wide = matrix.float() if matrix.shape[0] <= matrix.shape[1] else matrix.float().T
+    x = wide / wide.norm().clamp(min=1e-7)
+    for _ in range(5):
+        gram = x @ x.T
+        x = a * x + torch.addmm(gram, gram, gram, beta=b, alpha=c) @ x
+    made: Tensor = x if matrix.shape[0] <= matrix.shape[1] else x.T
+    return made.to(matrix.dtype)
 
 
 def average(decay: float) -> Callable[[Tensor, Tensor, Tensor | int], Tensor]:

@@ -23,7 +23,7 @@ from torch.optim.swa_utils import AveragedModel
 
 from dsl.streams import Streams, stream
 from dsl.training.checkpoint import Checkpoints, flatten_optimizer, restore_optimizer
-from dsl.training.optimizer import OptimizerConfig, adamw, average
+from dsl.training.optimizer import OptimizerConfig, average, optimizer
 from dsl.types import Tokens
 
 
@@ -84,12 +84,12 @@ class Trainer:
         share = self.config.batch // ranks
         self.places = range(rank * share, (rank + 1) * share)
         inner = self.objective
-        optimizer = adamw(inner, self.optimizer)
+        adam = optimizer(inner, self.optimizer)
         self.ema = AveragedModel(inner.model, avg_fn=average(self.optimizer.ema))  # type: ignore[arg-type]
         self.checkpoints = Checkpoints(self.folder / "checkpoints", self.config.keep)
-        begin = self._restore(inner, optimizer)
+        begin = self._restore(inner, adam)
         forward = torch.compile(inner) if self.config.compile else inner
-        self.forward, self.adam = self.accelerator.prepare(forward, optimizer)
+        self.forward, self.adam = self.accelerator.prepare(forward, adam)
         self.ema.to(self.accelerator.device)
         with self._signals():
             return self._loop(begin, inner)
@@ -182,14 +182,14 @@ class Trainer:
             step, tensors, about, lambda path: self.write_model(self.ema.module, path)
         )
 
-    def _restore(self, inner: nn.Module, optimizer: torch.optim.Optimizer) -> int:
+    def _restore(self, inner: nn.Module, adam: torch.optim.Optimizer) -> int:
         found = self.checkpoints.newest(self.tell)
         if found is None:
             return 0
         tensors = found.tensors()
         inner.model.load_state_dict(_under("model.", tensors))  # type: ignore[union-attr]
         self.ema.load_state_dict(_under("ema.", tensors))
-        restore_optimizer(optimizer, tensors)
+        restore_optimizer(adam, tensors)
         self.tell(f"resumed from step {found.step}")
         return found.step
 
