@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from dsl.experiments.bench import (
     Overhead,
+    Pace,
     Parallel,
     Speed,
     overhead,
+    pace,
     parallel,
     speed,
     training,
@@ -28,6 +30,13 @@ def test_overhead_and_parallel_report_what_they_ran() -> None:
     rough = parallel("mdlm", 2, draws=500)
     assert isinstance(rough, Parallel)
     assert rough.nfe <= 3 and 0.5 < rough.invalid < 1
+
+
+def test_paths_are_paced_by_the_first_of_them() -> None:
+    said = list(pace(("mdlm@2", "causal"), b=1, length=8, rounds=2))
+    first, second = (row for row in said if isinstance(row, Pace))
+    assert said[:2] == ["round 1 of 2", "round 2 of 2"]
+    assert (first.time, first.stderr, second.nfe) == (1.0, 0.0, 8.0)
 
 
 def test_training_steps_are_compared_in_pairs() -> None:

@@ -17,13 +17,16 @@ class BenchOptions:
     """Measure samplers and training on this machine; every figure is a ratio within one run.
 
     speed: a masked run at T = L with the small network and GPT-2's vocabulary against the plain
-    loop. overhead: what samplers cost beside their denoiser calls. parallel: how the error of
+    loop. pace: paths against `mdlm@64` with the bundled model. overhead: what samplers cost
+    beside their denoiser calls. parallel: how the error of
     revealing several tokens at once falls with the number of steps, where the truth is known.
     training: a DSL step against an MDLM step on the same backbone, and the data loader. memory: the
     peak of two training steps of the small network with GPT-2's vocabulary at L = 1024.
     """
 
-    what: tyro.conf.Positional[Literal["speed", "overhead", "parallel", "training", "memory"]]
+    what: tyro.conf.Positional[
+        Literal["speed", "pace", "overhead", "parallel", "training", "memory"]
+    ]
     """What to measure."""
     length: int = 1024
     """For speed: tokens and steps."""
@@ -48,8 +51,13 @@ def main(arguments: Sequence[str]) -> None:
 
     rows: list[object] = []
     errors = Console(stderr=True)
-    if options.what == "speed":
-        for result in bench.speed(length=options.length, states=options.states, seed=options.seed):
+    if options.what in ("speed", "pace"):
+        results = (
+            bench.speed(length=options.length, states=options.states, seed=options.seed)
+            if options.what == "speed"
+            else bench.pace(seed=options.seed)
+        )
+        for result in results:
             if isinstance(result, str):
                 errors.print(result)
             else:

@@ -6,7 +6,7 @@ import resource
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean, stdev
@@ -19,6 +19,7 @@ from dsl import oracle
 from dsl.baselines.mdlm import MdlmModel, MdlmObjective
 from dsl.data.windows import Windows
 from dsl.denoiser import Denoiser, Endpoints
+from dsl.loading import load
 from dsl.models.config import ModelConfig, small
 from dsl.models.model import DSLModel
 from dsl.presets import sampler
@@ -160,6 +161,51 @@ class _Timed:
         logits = self.denoiser(z, at=at)
         self.seconds += time.perf_counter() - began
         return logits
+
+
+@dataclass(frozen=True)
+class Pace:
+    """How long a path takes beside `mdlm@T`, for equally many texts by the bundled model."""
+
+    sampler: str
+    nfe: float
+    """Mean denoiser calls a text."""
+    characters_per_second: float
+    time: float
+    """Seconds over those of the reference, round by round."""
+    stderr: float
+    """Of the ratio, over the rounds."""
+
+
+PACED = (
+    "mdlm@64", "remdm-conf@64", "remdm-loop@64", "first-hitting@64", "dfm@64", "roar", "causal",
+    "localize@64", "edm@32", "hybrid@16+32",
+)  # fmt: skip
+"""Paths of about the same number of steps; the first is what the others are measured by."""
+
+
+def pace(
+    names: Sequence[str] = PACED, *, b: int = 16, length: int = 128, rounds: int = 4, seed: int = 0
+) -> Iterator[str | Pace]:
+    """Draw with each path in turn, several rounds of all. Progress is yielded as text."""
+    model = load()
+    denoiser, start = model.denoiser, State.blank(b, length)
+    last(sampler("mdlm@2"), denoiser, start, generator=Streams.derive(seed, range(b)))  # warm up
+    seconds: dict[str, list[float]] = {name: [] for name in names}
+    calls: dict[str, list[float]] = {name: [] for name in names}
+    for number in range(rounds):
+        yield f"round {number + 1} of {rounds}"
+        texts = range(number * b, (number + 1) * b)
+        for name in names:
+            began = time.perf_counter()
+            end = last(sampler(name), denoiser, start, generator=Streams.derive(seed, texts))
+            seconds[name].append(time.perf_counter() - began)
+            calls[name].append(float(end.nfe.double().mean()))
+    for name in names:
+        ratios = [a / b for a, b in zip(seconds[name], seconds[names[0]], strict=True)]
+        error = stdev(ratios) / len(ratios) ** 0.5
+        speed = b * length / fmean(seconds[name])
+        yield Pace(name, fmean(calls[name]), speed, fmean(ratios), error)
 
 
 @dataclass(frozen=True)
