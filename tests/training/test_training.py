@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -396,6 +397,33 @@ def test_a_run_that_is_killed_again_and_again_is_the_same_run(tmp_path: Path, ca
     subprocess.run(command(tmp_path / "killed", cache), check=True, capture_output=True)
     ours, theirs = weights(tmp_path / "killed"), weights(tmp_path / "whole")
     assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
+
+
+def logged(out: Path) -> list[float]:
+    events = [json.loads(line) for line in (out / "log.jsonl").read_text().splitlines()]
+    return [event["loss"] for event in events if "loss" in event]
+
+
+@pytest.mark.slow
+def test_a_compiled_run_learns_what_a_plain_one_learns(tmp_path: Path, cache: Path) -> None:
+    if shutil.which("g++") is None:
+        pytest.skip("g++ is not installed")
+    extra = ("--set", "trainer.steps=12")
+    for name, compiled in (("plain", "false"), ("fused", "true")):
+        job = command(tmp_path / name, cache, *extra, "--set", f"trainer.compile={compiled}")
+        subprocess.run(job, check=True, capture_output=True)
+    assert logged(tmp_path / "fused") == pytest.approx(logged(tmp_path / "plain"), rel=1e-3)
+
+
+def test_compiling_asks_for_a_compiler(
+    tmp_path: Path,
+    cache: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert train(tmp_path / "run", cache, "--set", "trainer.compile=true") == 1
+    assert "needs a C++ compiler, and g++ was not found" in capsys.readouterr().err
 
 
 @pytest.mark.slow

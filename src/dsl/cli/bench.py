@@ -34,6 +34,8 @@ class BenchOptions:
     """For speed: states along the run at which both loops are timed."""
     vocab_size: int = 27
     """For training: tokens; above 257 the small backbone takes the place of the tiny one."""
+    compile: bool = False
+    """For training: also time a DSL step fused by torch.compile, which takes a minute to make."""
     seed: int = 0
     """Where the random numbers start."""
     json: bool = False
@@ -67,7 +69,11 @@ def main(arguments: Sequence[str]) -> None:
             errors.print(f"timing {name}")
             rows.append(bench.overhead(name, seed=options.seed))
     elif options.what == "training":
-        rows.append(bench.training(vocab_size=options.vocab_size, seed=options.seed))
+        rows.append(
+            bench.training(
+                vocab_size=options.vocab_size, compiled=options.compile, seed=options.seed
+            )
+        )
     elif options.what == "memory":
         rows.append(bench.memory())
     else:

@@ -7,6 +7,8 @@ so a run that is killed and taken up again walks exactly the same way, on any nu
 from __future__ import annotations
 
 import math
+import os
+import shutil
 import signal
 import time
 from collections.abc import Callable, Iterator
@@ -40,6 +42,7 @@ class TrainerConfig:
     precision: str = "no"
     """no (float32), bf16 or fp16."""
     compile: bool = False
+    """Fuse the objective by torch.compile: slow to start, then faster."""
     validate_every: int = 500
     save_every: int = 500
     keep: int = 2
@@ -78,6 +81,8 @@ class Trainer:
         self.accelerator = Accelerator(
             cpu=not torch.cuda.is_available(), mixed_precision=self.config.precision
         )
+        if self.config.compile:
+            _require_compiler()
         ranks, rank = self.accelerator.num_processes, self.accelerator.process_index
         if self.config.batch % ranks:
             raise ValueError(f"a batch of {self.config.batch} cannot be shared by {ranks} ranks")
@@ -209,6 +214,15 @@ class Trainer:
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
+
+
+def _require_compiler() -> None:
+    wanted = os.environ.get("CXX", "g++")
+    if not any(map(shutil.which, (wanted, "g++", "clang++", "cl"))):
+        raise ValueError(
+            f"trainer.compile needs a C++ compiler, and {wanted} was not found: install one, "
+            "or leave trainer.compile out"
+        )
 
 
 @contextmanager
