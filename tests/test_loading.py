@@ -71,3 +71,15 @@ def test_a_bundled_mdlm_is_converted_with_its_length_and_tokenizer(
     model = dsl.load(out)
     assert model.length == 128
     assert model.encode("abc") == dsl.load("text8-tiny-mdlm").encode("abc")
+
+
+def test_a_run_is_not_its_model_but_says_where_that_is(tmp_path: Path) -> None:
+    for inner in ("checkpoints/step-00000001", "checkpoints/step-00000002"):
+        (tmp_path / inner).mkdir(parents=True)
+        (tmp_path / inner / "config.json").write_text("{}")
+    with pytest.raises(FileNotFoundError, match=r"did you mean .*step-00000002\?"):
+        dsl.load(tmp_path)
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "config.json").write_text("{}")
+    with pytest.raises(FileNotFoundError, match=r"did you mean .*model\?"):
+        dsl.load(tmp_path)

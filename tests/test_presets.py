@@ -42,7 +42,8 @@ def test_names_build_what_they_say() -> None:
     [
         ("mdml@8", "unknown sampler 'mdml'; expected one of mdlm@T"),
         ("mdlm", "'mdlm' needs a number of steps"),
-        ("mdlm@0", "cannot read the steps '0'"),
+        ("mdlm@0", "at least 1 step, got '0'"),
+        ("mdlm@x", "cannot read the steps 'x'"),
         ("mdlm@many", "expected e.g. mdlm@128"),
         ("hybrid@16", r"expected e.g. hybrid@16\+32"),
         ("roar@12", "takes as many steps as tokens"),

@@ -21,6 +21,8 @@ from dsl.streams import Streams
 from dsl.types import MASK
 
 DEFAULT_SAMPLER = "mdlm@64"
+INFILL_SAMPLER = "roar"
+"""One token at a time: gaps are short, and then the exact path costs little."""
 
 Hints = Sequence[Observation | Sequence[Observation]]
 """What is known about each position of a sequence."""
@@ -181,7 +183,7 @@ def infill(
     model: str | Path | Model = DEFAULT_MODEL,
     n: int = 1,
     *,
-    sampler: str | Sampler = DEFAULT_SAMPLER,
+    sampler: str | Sampler = INFILL_SAMPLER,
     seed: int = 0,
     batch_size: int = 32,
 ) -> list[Sample]:
@@ -197,6 +199,7 @@ def infill(
 
 
 GAP = re.compile(r"\[(\d+)\]")
+BRACKETED = re.compile(r"\[[^\]]*\]")
 
 
 def parse_gaps(model: Model, text: str) -> list[Observation]:
@@ -204,8 +207,12 @@ def parse_gaps(model: Model, text: str) -> list[Observation]:
     hints: list[Observation] = []
     for part in re.split(r"(\[\d+\])", text):
         if gap := GAP.fullmatch(part):
+            if int(gap[1]) == 0:
+                raise ValueError("a gap has at least 1 token, got [0]")
             hints += [Unknown()] * int(gap[1])
         elif part:
+            if (other := BRACKETED.search(part)) and not model.can_say(other[0]):
+                raise ValueError(f"a gap is written as its length, such as [12]; got {other[0]}")
             hints += [Known(token) for token in model.encode(part)]
     if not any(isinstance(hint, Unknown) for hint in hints):
         raise ValueError(f"the text has no gap: write one as [12], got {text!r}")

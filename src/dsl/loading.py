@@ -114,7 +114,14 @@ def load(
 
 def directory(name: str | Path) -> Path:
     """Return where a checkpoint is: a bundled one, a directory, or what a hub id was fetched to."""
-    return BUNDLED / name if str(name) in bundled() else folder.locate(name)
+    if str(name) in bundled():
+        return BUNDLED / name
+    if "/" not in str(name) and not Path(name).expanduser().exists():
+        raise FileNotFoundError(
+            f"no model {str(name)!r}: expected one that comes along ({', '.join(bundled())}), a "
+            f"checkpoint directory, a hub id (owner/name), or {ORACLES}"
+        )
+    return folder.locate(name)
 
 
 def bundled() -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import fields
 from typing import Any
 
 import cattrs
@@ -25,7 +26,9 @@ def _reason(error: BaseException, _: Any) -> str:
     if isinstance(error, KeyError):
         return f"missing {error.args[0]!r}"
     if isinstance(error, cattrs.ForbiddenExtraKeysError):
-        return f"unknown key {', '.join(map(repr, sorted(error.extra_fields)))}"
+        unknown = ", ".join(map(repr, sorted(error.extra_fields)))
+        known = ", ".join(field.name for field in fields(error.cl))
+        return f"unknown key {unknown}; expected some of {known}"
     return str(error) or type(error).__name__
 
 

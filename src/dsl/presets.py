@@ -230,8 +230,10 @@ def sampler(name: str) -> Sampler:
 def _budget(preset: str, text: str) -> int | tuple[int, int]:
     parts = text.split("+")
     wanted = 2 if preset == "hybrid" else 1
-    if len(parts) != wanted or not all(part.isdecimal() and int(part) > 0 for part in parts):
-        form = "hybrid@16+32" if preset == "hybrid" else f"{preset}@128"
+    form = "hybrid@16+32" if preset == "hybrid" else f"{preset}@128"
+    if all(part.isdecimal() for part in parts) and any(int(part) < 1 for part in parts):
+        raise ValueError(f"{preset} makes at least 1 step, got {text!r}; expected e.g. {form}")
+    if len(parts) != wanted or not all(part.isdecimal() for part in parts):
         raise ValueError(f"cannot read the steps {text!r} of {preset!r}; expected e.g. {form}")
     return (int(parts[0]), int(parts[1])) if wanted == 2 else int(parts[0])
 

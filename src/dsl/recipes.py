@@ -55,6 +55,8 @@ class Recipe:
     """dsl, mdlm, ar or vp; or a mapping with that as its `kind`."""
     optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
     trainer: TrainerConfig = field(default_factory=TrainerConfig)
+    needs_init: bool = False
+    """Whether the run makes sense only with given weights to begin with."""
     smoke: dict[str, Any] = field(default_factory=dict)
     """Changes that make the run as short as a test."""
 
@@ -86,7 +88,8 @@ def read(path: Path, changes: Sequence[str] = (), *, smoke: bool = False) -> Rec
         if not equals:
             raise ValueError(f"a change is written key=value, got {change!r}")
         _assign(data, key.strip().split("."), yaml.safe_load(value))
-    return from_data(data, str(path))
+    name = path.stem if path.parent == COOKBOOK else str(path)
+    return from_data(data, f"{name} with {' '.join(changes)}" if changes else name)
 
 
 def from_data(data: Mapping[str, Any], name: str) -> Recipe:
@@ -102,6 +105,25 @@ def write(recipe: Recipe) -> str:
     """Return the resolved recipe as YAML."""
     text: str = yaml.safe_dump(_converter().unstructure(recipe), sort_keys=False)
     return text
+
+
+def difference(before: Recipe, after: Recipe) -> list[str]:
+    """List the fields in which two recipes differ, with both values."""
+    one, other = (_flat(_converter().unstructure(recipe)) for recipe in (before, after))
+    return [
+        f"{key}: {one.get(key, 'none')} there, {other.get(key, 'none')} here"
+        for key in sorted(one.keys() | other.keys())
+        if one.get(key) != other.get(key) and not key.startswith("smoke")
+    ]
+
+
+def _flat(data: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for key, value in data.items():
+        flat |= (
+            _flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {prefix + key: value}
+        )
+    return flat
 
 
 def _spelled_out(data: Mapping[str, Any]) -> dict[str, Any]:

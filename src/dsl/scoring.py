@@ -262,7 +262,7 @@ def validator(tokens: Tokens, *, budget: int = 16, cutoff: float = 20.0) -> Vali
 
 def likelihood(
     model: str | Path | Model,
-    texts: Sequence[str],
+    texts: str | Sequence[str],
     *,
     length: int | None = None,
     span: tuple[int, int] | None = None,
@@ -271,14 +271,22 @@ def likelihood(
     seed: int = 0,
     only: Sequence[str] | None = None,
 ) -> Report:
-    """Score texts, cut into blocks of the model's length, with every estimator or only some.
+    """Score texts with every estimator, or only some.
+
+    Texts are cut into blocks of `length` tokens, and what is left of each is not scored. If it is
+    not given, it is the model's own length or, if no text is so long, that of the longest.
 
     With a span (begin, end) of token positions, only what lies inside is scored, given the rest.
 
     >>> dsl.likelihood("oracle:cyclic-7", ["ABCDEFG"]).bits_per_token("roar")
     """
+    texts = [texts] if isinstance(texts, str) else texts
     model = model if isinstance(model, Model) else load(model, length=length)
-    tokens = cut(texts, model.encode, model.length if length is None else length, model.ends)
+    if length is None:
+        longest = max((len(model.encode(text)) for text in texts), default=0)
+        brackets = sum(map(len, model.ends))
+        length = model.length if model.exact_length else min(model.length, longest + brackets)
+    tokens = cut(texts, model.encode, max(length, 1), model.ends)
     if span is None:
         return score(model, tokens, budget=budget, cutoff=cutoff, seed=seed, only=only)
     begin, end = span

@@ -214,3 +214,16 @@ def test_processes_share_a_corpus(capsys: pytest.CaptureFixture[str], corpus: Pa
     shared = json.loads(done.stdout)
     assert shared["roar"]["bits_per_token"] == pytest.approx(alone["roar"]["bits_per_token"])  # type: ignore[index]
     assert shared["audit"]["spread"] == pytest.approx(alone["audit"]["spread"])  # type: ignore[index]
+
+
+def test_a_text_shorter_than_the_model_is_one_block() -> None:
+    """A string is one text; its own length is the block's unless another is asked for."""
+    text = "the cat sat on the mat"
+    scores = [
+        dsl.likelihood("text8-tiny", given, length=length, budget=4, cutoff=5.0, only=("roar",))
+        for given, length in ((text, None), ([text], None), ([text], len(text)))
+    ]
+    assert [tuple(report.tokens.shape) for report in scores] == [(1, 22)] * 3
+    assert len({report.bits_per_token("roar").mean for report in scores}) == 1
+    with pytest.raises(ValueError, match="shorter than a block"):
+        dsl.likelihood("text8-tiny", [""])

@@ -56,10 +56,12 @@ def test_the_toy_is_drawn() -> None:
 
 
 def test_a_mistake_on_the_command_line_is_explained(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["toy", "--size", "1"]) == 1
+    assert capsys.readouterr().err == "dsl toy: --size must lie in 2 … 26, got 1\n"
     with pytest.raises(SystemExit) as stop:
-        main(["toy", "--size", "1"])
+        main(["toy", "--size", "many"])
     assert stop.value.code == 2
-    assert "--size must lie in 2 … 26, got 1" in capsys.readouterr().err
+    assert "'many'" in capsys.readouterr().err
 
 
 def test_an_error_of_the_library_is_one_line(

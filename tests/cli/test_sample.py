@@ -161,11 +161,17 @@ def test_a_full_specification(capsys: pytest.CaptureFixture[str], tmp_path: Path
     [
         (["sample", "--sampler", "mdml@8"], "unknown sampler 'mdml'"),
         (["sample", "--sampler", "mdlm@8:top_p=0"], "top_p must lie in (0, 1]"),
-        (["sample", "--model", "nowhere"], "no checkpoint directory at 'nowhere'"),
+        (
+            ["sample", "--model", "nowhere"],
+            "no model 'nowhere': expected one that comes along (",
+        ),
         (["sample", "--model", "oracle:cyclic-7", "--length", "8"], "7 tokens, not of 8"),
         (["sample", "--length", "3", "--prompt", "abcd"], "have 4 tokens, the sequence 3"),
         (["sample", "--prompt", "Z"], "outside the model's vocabulary: 'Z'"),
         (["infill", "abc"], "has no gap"),
+        (["infill", "abc[0]"], "a gap has at least 1 token, got [0]"),
+        (["infill", "ab[ten]"], "a gap is written as its length, such as [12]; got [ten]"),
+        (["sample", "-n", "0"], "-n and --batch-size must be at least 1"),
         (["sample", "--sampler", "nowhere.yaml"], "nowhere.yaml"),
         (["sample", "--length", "0"], "at least one token, got length 0"),
         (["sample", "--device", "abacus"], "device 'abacus' cannot be used"),

@@ -51,6 +51,7 @@ def test_the_page_stands_on_its_own_and_escapes_text() -> None:
     parser.feed(html)
     assert not parser.open
     assert parser.pictures == 2 + 2 + 1
+    assert html.count("every token is revealed once") == 2
     assert "a &lt;b&gt; &amp; c" in html and "http" not in html
     assert '<b class="gap">xy</b>' in html
     assert '<s>&lt;</s><b class="mended">o</b>' in html
@@ -90,3 +91,5 @@ def test_the_demo_says_what_it_cannot_do(
     assert "there is no directory" in capsys.readouterr().err
     assert main(["demo", "--model", "oracle:cyclic-7", "--out", str(tmp_path / "r.html")]) == 1
     assert "outside the model's vocabulary" in capsys.readouterr().err
+    assert main(["demo", "--model", "text8-tiny-mdlm", "--out", str(tmp_path / "r.html")]) == 1
+    assert "needs a DSL model" in capsys.readouterr().err

@@ -234,7 +234,53 @@ class TestRuns:
     ) -> None:
         assert train(tmp_path / "run", cache) == 0
         assert train(tmp_path / "run", cache, "--set", "optimizer.lr=1e-3") == 1
-        assert "holds a run of another recipe" in capsys.readouterr().err
+        error = capsys.readouterr().err
+        assert "holds a run of another recipe (optimizer.lr: " in error and "0.001 here)" in error
+
+    def test_text_that_changed_is_refused(
+        self, tmp_path: Path, cache: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        """As many letters, but other ones: the old weights would mean other tokens."""
+        text, out = tmp_path / "mine.txt", tmp_path / "run"
+        changes = ["--set", f"data.corpus={text}", "--set", "data.length=8"]
+        text.write_text("abcdefgh" * 100)
+        assert train(out, cache, *changes) == 0
+        text.write_text("bcdefghi" * 100)
+        assert train(out, cache, *changes, "--set", "trainer.steps=20") == 1
+        assert "the text and the tokenizer of" in capsys.readouterr().err
+        text.write_text("abcdefgh" * 100)
+        assert train(out, cache, *changes, "--set", "trainer.steps=14") == 0
+
+    def test_a_mistyped_corpus_leaves_nothing_in_the_way(
+        self, tmp_path: Path, cache: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        out = tmp_path / "run"
+        assert train(out, cache, "--set", "data.corpus=cyclik-7") == 1
+        assert "unknown corpus" in capsys.readouterr().err
+        assert train(out, cache) == 0
+        assert train(out, cache) == 0
+        assert "already trained to step 12" in capsys.readouterr().err
+
+    def test_a_directory_of_something_else_is_refused(
+        self, tmp_path: Path, cache: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        (tmp_path / "thesis.tex").write_text("")
+        assert train(tmp_path, cache) == 1
+        assert "holds no run, but 'thesis.tex'" in capsys.readouterr().err
+
+    def test_fine_tuning_asks_for_weights(
+        self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        assert main(["train", "text8-tiny-finetune", "--out", str(tmp_path)]) == 1
+        assert "say with --init which weights" in capsys.readouterr().err
+
+    def test_weights_that_read_another_alphabet_are_refused(
+        self, tmp_path: Path, cache: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        assert train(tmp_path / "run", cache, "--init", "text8-tiny") == 1
+        error = capsys.readouterr().err
+        assert "--init text8-tiny knows 27 tokens, this corpus has 7" in error
+        assert "--set data.tokenizer=" in error
 
     def test_a_second_process_is_refused(
         self, tmp_path: Path, cache: Path, capsys: pytest.CaptureFixture[str]

@@ -11,6 +11,8 @@ import tyro
 from rich.console import Console
 from rich.table import Table
 
+from dsl.cli.options import parse
+
 
 @dataclass(frozen=True)
 class BenchOptions:
@@ -41,14 +43,15 @@ class BenchOptions:
     json: bool = False
     """Print JSON instead of a table."""
 
-    def __post_init__(self) -> None:
+    def check(self) -> None:
+        """Refuse values that no run can have."""
         if self.states < 2 or self.length < 2 or self.seed < 0:
             raise ValueError("--states and --length must be at least 2, and --seed at least 0")
 
 
 def main(arguments: Sequence[str]) -> None:
     """Measure and print."""
-    options = tyro.cli(BenchOptions, args=list(arguments), prog="dsl bench")
+    options = parse(BenchOptions, "bench", arguments)
     from dsl.experiments import bench
 
     rows: list[object] = []

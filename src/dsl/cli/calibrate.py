@@ -9,6 +9,8 @@ from pathlib import Path
 
 import tyro
 
+from dsl.cli.options import parse
+
 
 @dataclass(frozen=True)
 class CalibrateOptions:
@@ -41,7 +43,8 @@ class CalibrateOptions:
     cache: Path | None = None
     """Where corpora are kept."""
 
-    def __post_init__(self) -> None:
+    def check(self) -> None:
+        """Refuse values that no run can have."""
         if self.limit < 4 or self.bins < 1 or self.seed < 0:
             raise ValueError("--limit must be at least 4, --bins at least 1, --seed at least 0")
         if any(not snr >= 0 for snr in self.snr):
@@ -50,7 +53,7 @@ class CalibrateOptions:
 
 def main(arguments: Sequence[str]) -> None:
     """Load, cut, corrupt, judge, print."""
-    options = tyro.cli(CalibrateOptions, args=list(arguments), prog="dsl calibrate")
+    options = parse(CalibrateOptions, "calibrate", arguments)
     from rich.box import SIMPLE_HEAD
     from rich.console import Console
     from rich.table import Table

@@ -17,6 +17,7 @@ from typing import Annotated, Any
 import tyro
 
 from dsl.cli.evaluate import JudgeOptions, build
+from dsl.cli.options import parse
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,8 +51,9 @@ class CompareOptions(JudgeOptions):
     json: bool = False
     """Print results.json instead of the table."""
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
+    def check(self) -> None:
+        """Refuse values that no run can have."""
+        super().check()
         if min(self.seeds_drawn, self.n, self.workers, self.batch_size, *self.steps) < 1:
             raise ValueError("--seeds-drawn, -n, --workers, --batch-size and --steps must be >= 1")
         bad = [cell for cell in self.cells if not re.fullmatch(r".+/[^/]+", cell)]
@@ -88,7 +90,7 @@ def grid(options: CompareOptions) -> Iterator[Cell]:
 
 def main(arguments: Sequence[str]) -> None:
     """Draw what is missing, measure what is not measured, sum up."""
-    options = tyro.cli(CompareOptions, args=list(arguments), prog="dsl compare")
+    options = parse(CompareOptions, "compare", arguments)
     from dsl.cli.processes import locked
     from dsl.evaluation.protocol import require_same
     from dsl.presets import sampler

@@ -9,6 +9,8 @@ from typing import Literal
 
 import tyro
 
+from dsl.cli.options import parse
+
 
 @dataclass(frozen=True)
 class CompletionOptions:
@@ -24,7 +26,7 @@ class CompletionOptions:
 
 def main(arguments: Sequence[str]) -> None:
     """Describe all commands to tyro as one, and let it write the script."""
-    options = tyro.cli(CompletionOptions, args=list(arguments), prog="dsl completion")
+    options = parse(CompletionOptions, "completion", arguments)
     from dsl.cli.main import VERBS
 
     commands = {

@@ -10,6 +10,8 @@ from typing import Literal
 
 import tyro
 
+from dsl.cli.options import parse
+
 
 @dataclass(frozen=True)
 class ConvertOptions:
@@ -43,7 +45,7 @@ class ConvertOptions:
 
 def main(arguments: Sequence[str]) -> None:
     """Read, convert, compare, write."""
-    options = tyro.cli(ConvertOptions, args=list(arguments), prog="dsl convert")
+    options = parse(ConvertOptions, "convert", arguments)
     if options.out.exists() and (not options.out.is_dir() or any(options.out.iterdir())):
         raise ValueError(f"{options.out} exists and is not an empty directory")
     if options.system == "float16":
@@ -91,8 +93,9 @@ def main(arguments: Sequence[str]) -> None:
     print(
         f"{options.out}: {report['parameters']:,} weights, {report['vocabulary']:,} tokens, "
         f"{'averaged' if source.averaged else 'raw'} weights\n"
-        f"largest difference from MDLM's logits at endpoints: {report['parity']:.2g} "
-        f"(with b_MASK = 50: {report['parity_at_mask_bias_50']:.2g})"
+        f"largest difference from MDLM's logits where tokens are masked or known: "
+        f"{report['parity']:.2g}, since a masked position reads as [MASK] with probability "
+        f"{options.mask_probability:g}; were it certain: {report['parity_at_mask_bias_50']:.2g}"
     )
 
 

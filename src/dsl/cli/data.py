@@ -10,6 +10,8 @@ from pathlib import Path
 
 import tyro
 
+from dsl.cli.options import parse
+
 
 def default_cache() -> Path:
     """Return where corpora are kept: DSL_CACHE, or the user's cache directory."""
@@ -37,7 +39,7 @@ class DataOptions:
 
 def main(arguments: Sequence[str]) -> None:
     """Prepare, verify, describe."""
-    options = tyro.cli(DataOptions, args=list(arguments), prog="dsl data")
+    options = parse(DataOptions, "data", arguments)
     from rich.console import Console
     from rich.progress import Progress
     from rich.table import Table

@@ -8,9 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import tyro
-
-from dsl.cli.options import DEFAULT_MODEL
+from dsl.cli.options import DEFAULT_MODEL, parse
 
 if TYPE_CHECKING:
     from dsl.figures.report import Repair, Walk
@@ -40,29 +38,35 @@ class DemoOptions:
     out: Path = Path("report.html")
     """Where the report is written: one page with its pictures inside."""
     model: str = DEFAULT_MODEL
-    """A bundled model or a checkpoint directory; it must know lower-case letters and spaces."""
+    """A DSL model, bundled or in a directory; it must know lower-case letters and spaces."""
     seed: int = 0
     """Where the random numbers start."""
 
-    def __post_init__(self) -> None:
+    def check(self) -> None:
+        """Refuse values that no run can have."""
         if self.seed < 0:
             raise ValueError(f"--seed must be at least 0, got {self.seed}")
 
 
 def main(arguments: Sequence[str]) -> None:
     """Walk, fill, mend, write the page, and say where it is."""
-    options = tyro.cli(DemoOptions, args=list(arguments), prog="dsl demo")
+    options = parse(DemoOptions, "demo", arguments)
     from rich.console import Console
 
     from dsl.figures.report import page
     from dsl.generation import infill
     from dsl.loading import load
+    from dsl.scoring import continuous
 
     if not options.out.parent.is_dir():
         raise FileNotFoundError(f"there is no directory {options.out.parent} for the report")
     console = Console()
     began = time.monotonic()
     model = load(options.model)
+    if not continuous(model.denoiser):
+        raise ValueError(
+            f"the demonstration needs a DSL model or an oracle; {model.name} is neither"
+        )
     for text in (GAPPED.replace("[12]", ""), DOUBTFUL.replace("_", "")):
         model.encode(text)  # a model that cannot say this is refused here
     console.print(f"\n[bold]{model.name}[/]: one network, one seed, five paths through SNR space\n")
@@ -86,6 +90,7 @@ def main(arguments: Sequence[str]) -> None:
 def walk(model: Model, name: str, path: str, seed: int, console: object) -> Walk:
     """Write one text along a path, showing how far it is, and record its steps."""
     from rich.console import Console
+    from rich.padding import Padding
     from rich.progress import BarColumn, Progress, TextColumn
 
     from dsl.diagnostics.trace import Trace
@@ -109,9 +114,9 @@ def walk(model: Model, name: str, path: str, seed: int, console: object) -> Walk
     report = likelihood(model, [sample.text], budget=32, cutoff=20.0, seed=seed, only=("roar",))
     bits = report.bits_per_token("roar")
     console.print(
-        f"  [bold]{name:<11}[/]{sample.nfe:4d} calls {seconds:5.1f} s  {bits.mean:.2f} bits/char\n"
-        f"    {sample.text}"
+        f"  [bold]{name:<11}[/]{sample.nfe:4d} calls {seconds:5.1f} s  {bits.mean:.2f} bits/char"
     )
+    console.print(Padding(sample.text, (0, 0, 0, 4)))
     return Walk(name, path, sample.text, sample.nfe, seconds, bits.mean, bits.stderr, trace.records)
 
 

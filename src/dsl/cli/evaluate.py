@@ -10,9 +10,15 @@ from typing import TYPE_CHECKING, Any
 
 import tyro
 
+from dsl.cli.options import parse
+
 if TYPE_CHECKING:
     from dsl.evaluation.suite import Measure
     from dsl.loading import Model
+
+
+FEW = 100
+"""Below so many samples MAUVE's clusters hold a handful of points each."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,7 +44,8 @@ class JudgeOptions:
     cache: Path | None = None
     """Where corpora, judges and features are kept."""
 
-    def __post_init__(self) -> None:
+    def check(self) -> None:
+        """Refuse values that no run can have."""
         if self.seeds < 1 or self.resamples < 0 or self.novelty < 1:
             raise ValueError("--seeds and --novelty must be at least 1, --resamples at least 0")
 
@@ -64,7 +71,7 @@ class EvaluateOptions(JudgeOptions):
 
 def main(arguments: Sequence[str]) -> None:
     """Read, cut the reference, measure, print."""
-    options = tyro.cli(EvaluateOptions, args=list(arguments), prog="dsl evaluate")
+    options = parse(EvaluateOptions, "evaluate", arguments)
     from rich.console import Console
 
     from dsl.loading import load
@@ -136,6 +143,11 @@ def show(result: dict[str, Any]) -> None:
         f"{protocol['reference'].split()[0]}; features {protocol['features'] or 'none'}, "
         f"language model {protocol['oracle'] or 'none'}."
     )
+    if result["samples"] < FEW:
+        console.print(
+            f"{result['samples']} samples are few: MAUVE is biased upwards by hundredths or tenths "
+            "then, so read it beside the held-out column only."
+        )
 
 
 def shown(score: dict[str, float | None]) -> str:

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import tyro
 
+from dsl.cli.options import parse
+
 
 @dataclass(frozen=True)
 class ExportOptions:
@@ -25,7 +27,7 @@ class ExportOptions:
 
 def main(arguments: Sequence[str]) -> None:
     """Load, wrap, write."""
-    options = tyro.cli(ExportOptions, args=list(arguments), prog="dsl export")
+    options = parse(ExportOptions, "export", arguments)
     from dsl.integrations.transformers import export
     from dsl.loading import load
 

@@ -11,6 +11,8 @@ from typing import Literal
 
 import tyro
 
+from dsl.cli.options import parse
+
 
 @dataclass(frozen=True)
 class FigureOptions:
@@ -34,7 +36,7 @@ class FigureOptions:
 
 def main(arguments: Sequence[str]) -> None:
     """Read, draw, say where."""
-    options = tyro.cli(FigureOptions, args=list(arguments), prog="dsl figure")
+    options = parse(FigureOptions, "figure", arguments)
     if not options.sources:
         raise ValueError(f"dsl figure {options.what} needs at least one file or directory")
     options.out.parent.mkdir(parents=True, exist_ok=True)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import tyro
 
-from dsl.cli.options import DrawingOptions
+from dsl.cli.options import DrawingOptions, parse
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,7 +22,7 @@ class InfillOptions(DrawingOptions):
 
 def main(arguments: Sequence[str]) -> None:
     """Load the model, read the gaps, draw."""
-    options = tyro.cli(InfillOptions, args=list(arguments), prog="dsl infill")
+    options = parse(InfillOptions, "infill", arguments)
     from dsl.cli.drawing import about, draw, read_sampler
     from dsl.generation import Job, Start, count_characters, parse_gaps
     from dsl.loading import load

@@ -10,6 +10,8 @@ from typing import Any
 
 import tyro
 
+from dsl.cli.options import parse
+
 
 @dataclass(frozen=True)
 class LikelihoodOptions:
@@ -47,14 +49,15 @@ class LikelihoodOptions:
     cache: Path | None = None
     """Where corpora are kept."""
 
-    def __post_init__(self) -> None:
+    def check(self) -> None:
+        """Refuse values that no run can have."""
         if (self.limit is not None and self.limit < 1) or self.seed < 0:
             raise ValueError("--limit must be at least 1, and --seed at least 0")
 
 
 def main(arguments: Sequence[str]) -> None:
     """Load, cut, score, print."""
-    options = tyro.cli(LikelihoodOptions, args=list(arguments), prog="dsl likelihood")
+    options = parse(LikelihoodOptions, "likelihood", arguments)
     from dsl.cli.blocks import read
     from dsl.cli.processes import this_process
     from dsl.cli.progress import progress

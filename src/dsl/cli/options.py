@@ -2,11 +2,36 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Protocol, TypeVar, runtime_checkable
 
 import tyro
+
+T = TypeVar("T")
+
+
+def parse(kind: type[T], verb: str, arguments: Sequence[str]) -> T:
+    """Read a verb's options. Wrong words are tyro's business, wrong values their `check`'s."""
+    options = tyro.cli(
+        kind,
+        args=list(arguments),
+        prog=f"dsl {verb}",
+        config=(tyro.conf.PositionalMetavarFromFieldName, tyro.conf.DisallowNone),
+    )
+    if isinstance(options, Checked):
+        options.check()
+    return options
+
+
+@runtime_checkable
+class Checked(Protocol):
+    """Options that not every value suits."""
+
+    def check(self) -> None:
+        """Raise a ValueError that says what was expected and what came."""
+
 
 DEFAULT_MODEL = "text8-tiny"
 """What `dsl.loading` uses too; said again here because that module imports torch."""
@@ -35,6 +60,7 @@ class DrawingOptions:
     device: str = "cpu"
     """Where the network runs, such as cuda:0."""
 
-    def __post_init__(self) -> None:
+    def check(self) -> None:
+        """Refuse values that no run can have."""
         if self.n < 1 or self.batch_size < 1 or self.seed < 0:
             raise ValueError("-n and --batch-size must be at least 1, and --seed at least 0")

@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import tyro
-
-from dsl.cli.options import DrawingOptions
+from dsl.cli.options import DrawingOptions, parse
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,7 +31,7 @@ class SampleOptions(DrawingOptions):
 
 def main(arguments: Sequence[str]) -> None:
     """Load the model, pin prompt and suffix, draw."""
-    options = tyro.cli(SampleOptions, args=list(arguments), prog="dsl sample")
+    options = parse(SampleOptions, "sample", arguments)
     from dsl.cli.drawing import about, draw, read_sampler
     from dsl.evidence import Known, Observation, Unknown
     from dsl.generation import Job, Start

@@ -7,11 +7,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import tyro
 from rich.console import Console, Group
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text
+
+from dsl.cli.options import parse
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -32,7 +33,8 @@ class ToyOptions:
     seed: int = 0
     """Where the random numbers start."""
 
-    def __post_init__(self) -> None:
+    def check(self) -> None:
+        """Refuse values that no run can have."""
         if not 2 <= self.size <= 26:
             raise ValueError(f"--size must lie in 2 … 26, got {self.size}")
         if self.steps < 1 or self.draws < 1 or self.seed < 0:
@@ -41,7 +43,7 @@ class ToyOptions:
 
 def main(arguments: Sequence[str]) -> None:
     """Draw sequences along the shared SNR path, show one of them, compare all with the truth."""
-    options = tyro.cli(ToyOptions, args=list(arguments), prog="dsl toy")
+    options = parse(ToyOptions, "toy", arguments)
     from dsl import oracle
     from dsl.presets import sampler
     from dsl.sampling.state import State

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 import shlex
 import sys
@@ -11,6 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import tyro
+
+from dsl.cli.options import parse
 
 MOST_CHARACTERS = 1024
 """The largest alphabet that is taken for one."""
@@ -33,7 +37,8 @@ class TrainOptions:
     """
 
     recipe: tyro.conf.Positional[str]
-    """A YAML file, or a recipe that comes with the package: cyclic, text8-tiny, text8, …"""
+    """A YAML file, or a recipe that comes with the package: cyclic, text8-tiny,
+    text8-tiny-finetune, text8 or owt-finetune."""
     out: Path
     """The run's directory: recipe, log, checkpoints, and at the end the model."""
     set: tyro.conf.UseAppendAction[tuple[str, ...]] = ()
@@ -50,35 +55,63 @@ class TrainOptions:
 
 def main(arguments: Sequence[str]) -> None:
     """Read the recipe, build the run, train."""
-    options = tyro.cli(TrainOptions, args=list(arguments), prog="dsl train")
+    options = parse(TrainOptions, "train", arguments)
     from dsl import recipes
     from dsl.cli.processes import locked
 
     recipe = recipes.read(recipes.find(options.recipe), options.set, smoke=options.smoke)
     options.out.mkdir(parents=True, exist_ok=True)
     with locked(options.out):
-        agree(options.out / "recipe.yaml", recipe)
+        require_same(options.out, recipe)
+        if recipe.needs_init and options.init is None and not _begun(options.out):
+            raise ValueError(
+                f"{options.recipe} fine-tunes a model: say with --init which weights it begins "
+                "with (dsl convert mdlm makes them of an MDLM checkpoint)"
+            )
         run(recipe, options, arguments)
 
 
-def agree(path: Path, recipe: Recipe) -> None:
-    """Write the resolved recipe, or refuse to go on with another one; more steps are fine."""
+RECIPE, DATA = "recipe.yaml", "data.json"
+
+
+def require_same(out: Path, recipe: Recipe) -> None:
+    """Refuse a directory of something else, or of another recipe; more steps are fine."""
     from dsl import recipes
 
+    path = out / RECIPE
     if path.exists():
         before = recipes.read(path)
         same = replace(before, trainer=replace(before.trainer, steps=recipe.trainer.steps))
-        if same != recipe:
+        if changed := recipes.difference(same, recipe):
             raise ValueError(
-                f"{path.parent} holds a run of another recipe; choose another --out, "
-                f"or compare with {path}"
+                f"{out} holds a run of another recipe ({'; '.join(changed)}); choose another --out"
             )
+    elif others := sorted(file.name for file in out.iterdir() if file.name != "lock"):
+        raise ValueError(f"{out} holds no run, but {others[0]!r}; choose another --out")
+
+
+def record(out: Path, recipe: Recipe, data: dict[str, str]) -> None:
+    """Write down what the run is made of, or refuse to go on with other text than it began with."""
+    from dsl import recipes
     from dsl.cli.processes import rank
 
+    if (out / DATA).exists():
+        before = json.loads((out / DATA).read_text(encoding="utf-8"))
+        changed = [name for name, digest in data.items() if before.get(name) != digest]
+        if changed:
+            raise ValueError(
+                f"the {' and the '.join(changed)} of {recipe.data.corpus} changed since the run in "
+                f"{out} began, so its weights would be given other text; choose another --out"
+            )
     if rank() == 0:
-        part = path.with_suffix(".part")
-        part.write_text(recipes.write(recipe), encoding="utf-8")
-        os.replace(part, path)
+        for name, text in ((DATA, json.dumps(data, indent=2)), (RECIPE, recipes.write(recipe))):
+            part = out / f"{name}.part"
+            part.write_text(text, encoding="utf-8")
+            os.replace(part, out / name)
+
+
+def _begun(out: Path) -> bool:
+    return any((out / "checkpoints").glob("step-*"))
 
 
 def run(recipe: Recipe, options: TrainOptions, arguments: Sequence[str]) -> None:
@@ -126,7 +159,9 @@ def run(recipe: Recipe, options: TrainOptions, arguments: Sequence[str]) -> None
     config = ModelConfig.from_dict(_shape(recipe, tokenizer.get_vocab_size()))
     objective = _objective(recipe, config)
     if options.init is not None:
-        _initialise(objective.model, options.init)
+        _initialise(objective.model, options.init, tokenizer)
+    encoding = hashlib.sha256(tokenizer.to_str().encode()).hexdigest()
+    record(options.out, recipe, {"text": corpus.sha256, "tokenizer": encoding})
 
     def write_model(module: Any, path: Path) -> None:
         write_network(module, path)
@@ -149,6 +184,11 @@ def run(recipe: Recipe, options: TrainOptions, arguments: Sequence[str]) -> None
         validator(held_out.first(recipe.data.validation)),
         tell=log.say,
         on_step=log.record,
+    )
+    weights = sum(parameter.numel() for parameter in objective.parameters())
+    log.say(
+        f"{weights:,} weights, {recipe.trainer.steps:,} steps of {recipe.trainer.batch} x {length} "
+        f"tokens; every step is in {options.out / 'log.jsonl'}"
     )
     with log:
         reached = trainer.run()
@@ -203,12 +243,22 @@ def _tokenizer(recipe: Recipe, corpus: Corpus, cache: Path) -> Tokenizer:
     return tokenizers.characters(alphabet)
 
 
-def _initialise(model: nn.Module, source: str) -> None:
+def _initialise(model: nn.Module, source: str, tokenizer: Tokenizer) -> None:
+    from dsl.data import tokenizers
     from dsl.loading import directory
     from dsl.models import folder
 
+    path = directory(source)
+    table = path / tokenizers.TOKENIZER
+    if table.is_file():
+        theirs, ours = tokenizers.read(table).get_vocab(), tokenizer.get_vocab()
+        if theirs != ours:
+            raise ValueError(
+                f"--init {source} knows {len(theirs)} tokens, this corpus has {len(ours)}, and "
+                f"they differ; --set data.tokenizer={table} reads the corpus as the weights do"
+            )
     try:
-        folder.load_tensors(directory(source), model)
+        folder.load_tensors(path, model)
     except ValueError as error:
         raise ValueError(f"--init {source} does not fit the recipe's model: {error}") from error
     print(f"began with the weights of {source}", file=sys.stderr)

@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from dsl.extras import require
+from dsl.figures.curves import NAMES
 
 
 class Log:
@@ -66,7 +67,7 @@ class Log:
         if "validation" in event:
             bits = event["validation"]
             self.validation = f"validation {bits['loss']:.3f} bits"
-            shown = [f"{n} {b:.4f}" for n, b in bits.items() if n != "loss" and "stderr" not in n]
+            shown = [f"{name} {bits[key]:.4f}" for key, name in NAMES.items() if key in bits]
             self.say(f"step {event['step']}: validation {', '.join(shown)} bits per token")
         else:
             rate = f"{event['tokens_per_second']:,.0f} tokens/s"

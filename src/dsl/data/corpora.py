@@ -79,8 +79,11 @@ class Corpus:
         """
         found: set[str] = set()
         with self.path.open(encoding="utf-8", newline="") as file:
-            while chunk := file.read(1 << 22):
-                found |= set(chunk)
+            try:
+                while chunk := file.read(1 << 22):
+                    found |= set(chunk)
+            except UnicodeDecodeError as error:
+                raise ValueError(f"corpus {self.name!r} is not UTF-8 text: {error}") from error
         if self.documents is not None:
             found = found - {BETWEEN.decode()} | {"\n"}
         return "".join(sorted(found))

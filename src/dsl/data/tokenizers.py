@@ -173,8 +173,12 @@ def encode(tokenizer: Tokenizer, text: str) -> list[int]:
                 "the tokenizer does not give back the text it was given (does it change case or "
                 "spaces?); use one that does"
             )
-        listed = repr("".join(strange))
-        raise ValueError(f"the text has characters outside the model's vocabulary: {listed}")
+        listed, inside = repr("".join(strange)), ""
+        if len(known) <= 40:
+            inside = f"; it knows {''.join(sorted(known))!r}"
+        raise ValueError(
+            f"the text has characters outside the model's vocabulary: {listed}{inside}"
+        )
     ids: list[int] = encoded.ids
     return ids
 

@@ -62,14 +62,23 @@ def page(
         "all of these paths.</p>",
         "<h2>One network, five paths</h2>",
         _table(walks),
+        _legend(walks),
         "<h2>The path of every token</h2>",
         "<p>Each picture runs from the first step at the top to the last at the bottom, one column "
         "for each character: white is SNR 0, yellow is in between, blue is a decided token.</p>",
         *(_snr_figure(walk) for walk in walks),
         "<h2>How sure, and how much work</h2>",
         '<div class="row">',
-        _chart(walks, "mean_max_prob", "Sharpness: the mean of the largest probability"),
-        _chart(walks, "remasks_per_token", "Remask workload: tokens sent back, per token"),
+        _chart(
+            walks,
+            "mean_max_prob",
+            "Sharpness: the largest probability, averaged over all positions",
+        ),
+        _chart(
+            walks,
+            "remasks_per_token",
+            "Remask workload: how often a token was masked again, on average",
+        ),
         "</div>",
         "<h2>Filling a gap</h2>",
         "<ul>" + "".join(f"<li>{_filled(*fill)}</li>" for fill in fills) + "</ul>",
@@ -98,6 +107,27 @@ def _table(walks: Sequence[Walk]) -> str:
         f"<th>bits per character</th></tr></thead><tbody>{rows}</tbody></table>"
         "<p><small>The last column is the model's own opinion of its text (ROAR estimate): low is "
         "likely, which is not the same as good.</small></p>"
+    )
+
+
+PATHS = {
+    "mdlm": "masked diffusion: every token is revealed once, at a random step",
+    "remdm-loop": "masked diffusion that takes tokens back: it remasks some and reveals them anew",
+    "roar": "random-order autoregressive: one token at a time, in a random order",
+    "causal": "left to right, one token at a time",
+    "hybrid": "continuous diffusion first, all tokens at once; then the doubtful ones are redrawn",
+}
+
+
+def _legend(walks: Sequence[Walk]) -> str:
+    """Say what the paths are, and how steps and calls of the denoiser are counted."""
+    names = {walk.name: walk.sampler.partition("@")[0] for walk in walks}
+    items = [f"<li><b>{escape(n)}</b>: {PATHS[p]}.</li>" for n, p in names.items() if p in PATHS]
+    return (
+        f"<ul>{''.join(items)}</ul><p><small>The number after @ is the number of steps that was "
+        "asked for; a last one decides what is left open. A step in which nothing is revealed asks "
+        "the network nothing, so there can be fewer calls than steps; a continuous step asks it "
+        "twice.</small></p>"
     )
 
 

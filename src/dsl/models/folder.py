@@ -50,7 +50,7 @@ def locate(source: str | Path, *, revision: str | None = None) -> Path:
         return Path(snapshot_download(name, revision=revision, allow_patterns=patterns))
     except (HfHubHTTPError, LocalEntryNotFoundError, OSError) as error:
         raise FileNotFoundError(
-            f"{name!r} is neither a local directory nor a model the hub could give: "
+            f"there is no directory {name!r}, and as a hub id it could not be fetched: "
             f"{str(error).splitlines()[0]}"
         ) from error
 
@@ -59,7 +59,10 @@ def read_config(directory: Path) -> dict[str, Any]:
     """Read config.json."""
     path = directory / CONFIG
     if not path.is_file():
-        raise FileNotFoundError(f"{directory} is not a checkpoint: it has no {CONFIG}")
+        within = [directory / "model", *sorted(directory.glob("checkpoints/step-*"), reverse=True)]
+        nearest = next((inner for inner in within if (inner / CONFIG).is_file()), None)
+        hint = f"; did you mean {nearest}?" if nearest else ""
+        raise FileNotFoundError(f"{directory} is not a checkpoint: it has no {CONFIG}{hint}")
     try:
         config = json.loads(path.read_text(encoding="utf-8"))
     except (json.JSONDecodeError, UnicodeDecodeError) as error:

@@ -195,7 +195,8 @@ class Trainer:
         inner.model.load_state_dict(_under("model.", tensors))  # type: ignore[union-attr]
         self.ema.load_state_dict(_under("ema.", tensors))
         restore_optimizer(adam, tensors)
-        self.tell(f"resumed from step {found.step}")
+        finished = found.step >= self.config.steps
+        self.tell(f"{'already trained to' if finished else 'resumed from'} step {found.step}")
         return found.step
 
     @contextmanager
