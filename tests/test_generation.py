@@ -115,3 +115,13 @@ def test_without_a_tokenizer_there_are_only_numbers(checkpoint: Path) -> None:
     assert generate(checkpoint, length=2)[0].text.replace(" ", "").isdigit()
     with pytest.raises(ValueError, match=r"has no tokenizer\.json"):
         infill("a[3]", checkpoint)
+
+
+def test_shell_and_python_fill_gaps_along_the_same_path() -> None:
+    """The command line says its default again, because its help must not import torch."""
+    from dsl.cli.infill import InfillOptions
+    from dsl.cli.sample import SampleOptions
+    from dsl.generation import DEFAULT_SAMPLER, INFILL_SAMPLER
+
+    assert InfillOptions(text="a[1]").sampler == INFILL_SAMPLER
+    assert SampleOptions().sampler == DEFAULT_SAMPLER

@@ -145,8 +145,8 @@ def show(result: dict[str, Any]) -> None:
     )
     if result["samples"] < FEW:
         console.print(
-            f"{result['samples']} samples are few: MAUVE is biased upwards by hundredths or tenths "
-            "then, so read it beside the held-out column only."
+            f"{result['samples']} samples are few, and MAUVE says little then: read it beside the "
+            "held-out column only."
         )
 
 
