@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from dsl.models.config import ModelConfig, medium, small, tiny
-from dsl.models.dit import DiT, LayerNorm, attend
+from dsl.models.dit import DiT, LayerNorm, attend, attention
 from dsl.models.encoder import Encoder
 from dsl.models.mdlm import MDLM
 from dsl.models.rotary import Rotary
@@ -171,6 +171,13 @@ def test_attention_is_invariant_to_the_order_without_rotation() -> None:
     x, order = torch.randn(1, 5, 16), torch.randperm(5)
     here = attend(x, qkv, out, Still(8), 2)
     torch.testing.assert_close(here[:, order], attend(x[:, order], qkv, out, Still(8), 2))
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_attention_by_products_is_the_fused_one(causal: bool) -> None:
+    q, k, v = torch.randn(3, 2, 3, 5, 8, dtype=torch.float64)
+    fused = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=causal)
+    torch.testing.assert_close(attention(q, k, v, is_causal=causal), fused, atol=1e-6, rtol=1e-6)
 
 
 @pytest.mark.parametrize("rows", [1, 3])

@@ -160,6 +160,11 @@ class TestMuon:
         left, _ = torch.linalg.qr(self.matrix[:, :12])
         torch.testing.assert_close(orthogonal(left @ self.matrix), left @ made, atol=1e-4, rtol=0)
 
+    def test_half_the_digits_turn_almost_as_well(self) -> None:
+        coarse = orthogonal(self.matrix, torch.bfloat16)
+        assert coarse.dtype is self.matrix.dtype
+        torch.testing.assert_close(coarse, orthogonal(self.matrix), atol=0.05, rtol=0)
+
     def test_it_takes_the_projections_of_the_blocks(self) -> None:
         model = small()
         groups = optimizer(model, OptimizerConfig(kind="muon")).param_groups
@@ -451,14 +456,33 @@ def logged(out: Path) -> list[float]:
 
 
 @pytest.mark.slow
-def test_a_compiled_run_learns_what_a_plain_one_learns(tmp_path: Path, cache: Path) -> None:
+@pytest.mark.parametrize("objective", ["dsl", "mdlm"])
+def test_a_compiled_run_learns_what_a_plain_one_learns(
+    objective: str, tmp_path: Path, cache: Path
+) -> None:
     if shutil.which("g++") is None:
         pytest.skip("g++ is not installed")
-    extra = ("--set", "trainer.steps=12")
+    extra = ("--set", "trainer.steps=12", "--set", f"objective={objective}")
     for name, compiled in (("plain", "false"), ("fused", "true")):
         job = command(tmp_path / name, cache, *extra, "--set", f"trainer.compile={compiled}")
         subprocess.run(job, check=True, capture_output=True)
     assert logged(tmp_path / "fused") == pytest.approx(logged(tmp_path / "plain"), rel=1e-3)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("objective", ["dsl", "ar"])
+def test_a_run_in_bfloat16_learns_what_a_plain_one_learns(
+    objective: str, tmp_path: Path, cache: Path
+) -> None:
+    fixed = ("--set", f"objective={objective}", "--set", "optimizer.kind=muon")
+    fixed = (*fixed, "--set", "trainer.steps=12")
+    for precision in ("float32", "bf16"):
+        extra = (*fixed, "--set", f"trainer.precision={precision}")
+        subprocess.run(
+            command(tmp_path / precision, cache, *extra), check=True, capture_output=True
+        )
+    coarse, exact = logged(tmp_path / "bf16"), logged(tmp_path / "float32")
+    assert coarse == pytest.approx(exact, rel=0.03) and coarse != exact
 
 
 def test_compiling_asks_for_a_compiler(

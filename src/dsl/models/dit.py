@@ -75,9 +75,25 @@ def attend(
     """Compute rotary self-attention from the two projections that hold its weights."""
     parts = rearrange(qkv(x), "b l (three n d) -> three b n l d", three=3, n=heads)
     (q, k), v = rotary(parts[:2]), parts[2]
-    mixed = nn.functional.scaled_dot_product_attention(q, k, v, is_causal=causal)
-    attended: Tensor = out(rearrange(mixed, "b n l d -> b l (n d)"))
+    slow = q.dtype is torch.bfloat16 and q.device.type == "cpu" and torch.is_grad_enabled()
+    mix = attention if slow else nn.functional.scaled_dot_product_attention
+    attended: Tensor = out(rearrange(mix(q, k, v, is_causal=causal), "b n l d -> b l (n d)"))
     return attended
+
+
+def attention(
+    q: Float[Tensor, "b n l d"],
+    k: Float[Tensor, "b n l d"],
+    v: Float[Tensor, "b n l d"],
+    *,
+    is_causal: bool = False,
+) -> Float[Tensor, "b n l d"]:
+    """Attend by two products and a softmax: torch's fused backward is slow in bfloat16 on a CPU."""
+    score = (q @ k.mT).float() / math.sqrt(q.shape[-1])
+    if is_causal:
+        future = torch.ones(score.shape[-2:], dtype=torch.bool, device=q.device).triu(1)
+        score = score.masked_fill(future, -math.inf)
+    return score.softmax(dim=-1).to(v.dtype) @ v
 
 
 def mlp(dim: int) -> nn.Sequential:

@@ -80,7 +80,8 @@ class Muon(torch.optim.AdamW):
     """AdamW, but groups marked `muon` follow their momentum, all singular values made equal.
 
     A step has the size that one of AdamW's usually has (0.2 in root mean square), so rates and
-    decays mean the same for both. In float32: torch's own works in bfloat16, which many CPUs lack.
+    decays mean the same for both. Its products are float32 unless autocast asks for less: torch's
+    own are always bfloat16, which many CPUs lack.
     """
 
     momentum = 0.95
@@ -101,7 +102,8 @@ class Muon(torch.optim.AdamW):
                     state |= {"step": torch.zeros(()), "momentum": torch.zeros_like(matrix)}
                 state["step"] += 1
                 mean = state["momentum"].lerp_(matrix.grad, 1 - self.momentum)
-                direction = orthogonal(matrix.grad.lerp(mean, self.momentum))  # Nesterov's
+                nesterov = matrix.grad.lerp(mean, self.momentum)
+                direction = orthogonal(nesterov, _precision(matrix.device.type))
                 matrix.mul_(1 - group["lr"] * group["weight_decay"])
                 size = 0.2 * math.sqrt(max(matrix.shape))
                 matrix.add_(direction, alpha=-group["lr"] * size)
@@ -110,14 +112,21 @@ class Muon(torch.optim.AdamW):
         return loss
 
 
-def orthogonal(matrix: Float[Tensor, "m n"]) -> Float[Tensor, "m n"]:
+def _precision(device: str) -> torch.dtype:
+    """Return the type that autocast wants products in, float32 without it."""
+    return torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else torch.float32
+
+
+def orthogonal(
+    matrix: Float[Tensor, "m n"], precision: torch.dtype = torch.float32
+) -> Float[Tensor, "m n"]:
     """Bring all singular values near 1 (to between 0.7 and 1.2) by five Newton-Schulz steps."""
     a, b, c = 3.4445, -4.7750, 2.0315  # the quintic of Jordan et al. (2024): steep at 0
     wide = matrix.float() if matrix.shape[0] <= matrix.shape[1] else matrix.float().T
-    x = wide / wide.norm().clamp(min=1e-7)
+    x = (wide / wide.norm().clamp(min=1e-7)).to(precision)
     for _ in range(5):
         gram = x @ x.T
-        x = a * x + torch.addmm(gram, gram, gram, beta=b, alpha=c) @ x
+        x = torch.addmm(x, torch.addmm(gram, gram, gram, beta=b, alpha=c), x, beta=a)
     made: Tensor = x if matrix.shape[0] <= matrix.shape[1] else x.T
     return made.to(matrix.dtype)
 

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from accelerate import Accelerator
@@ -39,10 +39,10 @@ class TrainerConfig:
     micro_batch: int | None = None
     """Sequences in one forward on one rank; the rank's whole share if not given."""
     seed: int = 1
-    precision: str = "no"
-    """no (float32), bf16 or fp16."""
+    precision: Literal["float32", "bf16", "fp16"] = "float32"
+    """What products are computed in; weights and sums stay float32."""
     compile: bool = False
-    """Fuse the objective by torch.compile: slow to start, then faster."""
+    """Fuse the blocks of the network by torch.compile: slow to start, then faster."""
     validate_every: int = 500
     save_every: int = 500
     keep: int = 2
@@ -78,9 +78,8 @@ class Trainer:
 
     def run(self) -> int:
         """Train to the last step, or until told to stop; return the step that was reached."""
-        self.accelerator = Accelerator(
-            cpu=not torch.cuda.is_available(), mixed_precision=self.config.precision
-        )
+        mixed = "no" if self.config.precision == "float32" else self.config.precision
+        self.accelerator = Accelerator(cpu=not torch.cuda.is_available(), mixed_precision=mixed)
         if self.config.compile:
             _require_compiler()
         ranks, rank = self.accelerator.num_processes, self.accelerator.process_index
@@ -93,8 +92,9 @@ class Trainer:
         self.ema = AveragedModel(inner.model, avg_fn=average(self.optimizer.ema))  # type: ignore[arg-type]
         self.checkpoints = Checkpoints(self.folder / "checkpoints", self.config.keep)
         begin = self._restore(inner, adam)
-        forward = torch.compile(inner) if self.config.compile else inner
-        self.forward, self.adam = self.accelerator.prepare(forward, adam)
+        if self.config.compile:
+            fuse(inner)
+        self.forward, self.adam = self.accelerator.prepare(inner, adam)
         self.ema.to(self.accelerator.device)
         with self._signals():
             return self._loop(begin, inner)
@@ -163,7 +163,8 @@ class Trainer:
                 "A smaller learning rate or a longer warm-up usually helps"
             )
         self.accelerator.clip_grad_norm_(self.forward.parameters(), self.optimizer.clip)
-        self.adam.step()
+        with self.accelerator.autocast():  # Muon's products follow the precision of the run
+            self.adam.step()
         return total, {name: v / n for name, (v, n) in parts.items() if n}, seen
 
     def _mean(self, value: float) -> float:
@@ -215,6 +216,12 @@ class Trainer:
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
+
+
+def fuse(objective: nn.Module) -> None:
+    """Compile the blocks of the network in place: they are alike, so one compilation serves all."""
+    for block in objective.model.backbone.blocks:  # type: ignore[union-attr]
+        block.compile()
 
 
 def _require_compiler() -> None:
