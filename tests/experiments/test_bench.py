@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dsl.experiments.bench import (
+from dsl.experiments.sampling_cost import (
     Overhead,
     Pace,
     Parallel,
@@ -11,8 +11,8 @@ from dsl.experiments.bench import (
     pace,
     parallel,
     speed,
-    training,
 )
+from dsl.experiments.training_cost import training
 from dsl.models.config import ModelConfig
 
 

@@ -52,15 +52,15 @@ class BenchOptions:
 def main(arguments: Sequence[str]) -> None:
     """Measure and print."""
     options = parse(BenchOptions, "bench", arguments)
-    from dsl.experiments import bench
+    from dsl.experiments import sampling_cost, training_cost
 
     rows: list[object] = []
     errors = Console(stderr=True)
     if options.what in ("speed", "pace"):
         results = (
-            bench.speed(length=options.length, states=options.states, seed=options.seed)
+            sampling_cost.speed(length=options.length, states=options.states, seed=options.seed)
             if options.what == "speed"
-            else bench.pace(seed=options.seed)
+            else sampling_cost.pace(seed=options.seed)
         )
         for result in results:
             if isinstance(result, str):
@@ -70,20 +70,20 @@ def main(arguments: Sequence[str]) -> None:
     elif options.what == "overhead":
         for name in ("mdlm@64", "remdm-loop@64", "first-hitting@64", "roar"):
             errors.print(f"timing {name}")
-            rows.append(bench.overhead(name, seed=options.seed))
+            rows.append(sampling_cost.overhead(name, seed=options.seed))
     elif options.what == "training":
         rows.append(
-            bench.training(
+            training_cost.training(
                 vocab_size=options.vocab_size, compiled=options.compile, seed=options.seed
             )
         )
     elif options.what == "memory":
-        rows.append(bench.memory())
+        rows.append(training_cost.memory())
     else:
         for name in ("mdlm", "fb", "dfm", "remdm-cap", "remdm-conf", "remdm-loop"):
             for steps in (4, 16, 64, 256):
                 errors.print(f"drawing with {name}@{steps}")
-                rows.append(bench.parallel(name, steps, seed=options.seed))
+                rows.append(sampling_cost.parallel(name, steps, seed=options.seed))
     show([asdict(row) for row in rows], as_json=options.json)  # type: ignore[call-overload]
 
 
