@@ -12,8 +12,12 @@ import pytest
 import dsl
 
 ROOT = Path(__file__).parent.parent
-MODELS = ("text8-tiny", "text8-tiny-ar", "text8-tiny-mdlm", "text8-tiny-vp")
-RECIPES = ("cyclic", "owt-finetune", "text8", "text8-tiny", "text8-tiny-finetune")
+MODELS = (
+    "text8-tiny", "text8-tiny-20m", "text8-tiny-ar", "text8-tiny-mdlm", "text8-tiny-vp",
+)  # fmt: skip
+RECIPES = (
+    "cyclic", "owt-finetune", "text8", "text8-tiny", "text8-tiny-adamw", "text8-tiny-finetune",
+)  # fmt: skip
 METADATA = ("METADATA", "RECORD", "WHEEL", "entry_points.txt", "licenses/LICENSE")
 
 
