@@ -14,7 +14,7 @@ from dsl.cli.main import main
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
-TUNED = "dsl train text8-tiny-finetune"
+TUNED = "dsl train text8-tiny-finetune --init runs/mdlm-dsl"
 SMALLER = {
     r"^torchrun --nproc-per-node \d+ -m ": "",
     r"\btext8-prefix\b": "python-docs",
