@@ -4,7 +4,7 @@ BIN := .venv/bin
 READY := .venv/.ready
 LIGHT := .venv/.light
 
-.PHONY: wheel docs demo test test-slow check lint types layers format clean
+.PHONY: wheel docs demo test test-slow test-cpus check lint types layers format clean
 .DEFAULT_GOAL := test
 
 $(LIGHT): pyproject.toml constraints.txt
@@ -14,7 +14,7 @@ $(LIGHT): pyproject.toml constraints.txt
 	@touch $@
 
 $(READY): $(LIGHT)
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev,eval,figures,transformers,lm-eval,data,tensorboard,docs]'
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev,eval,figures,transformers,lm-eval,data,tensorboard,molecules,docs]'
 	@touch $@
 
 demo: $(LIGHT)
@@ -27,6 +27,12 @@ check: lint types layers
 
 test-slow: $(READY)
 	$(BIN)/pytest -n 2 -m slow
+
+# What is computed must hold with the kernels of other CPUs too: plain ones, and those of AVX2.
+NUMERICAL := models likelihoods sampling families training test_laws.py
+test-cpus: $(READY)
+	ATEN_CPU_CAPABILITY=default $(BIN)/pytest -n 2 -m "not slow" $(NUMERICAL:%=tests/%)
+	ATEN_CPU_CAPABILITY=avx2 ONEDNN_MAX_CPU_ISA=AVX2 $(BIN)/pytest -n 2 -m "not slow" $(NUMERICAL:%=tests/%)
 
 lint: $(READY)
 	$(BIN)/ruff check .

@@ -14,18 +14,22 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-__version__ = "0.1.0"
+from dsl.version import __version__ as __version__
 
 if TYPE_CHECKING:
-    from dsl import channel, evidence, oracle, path, presets, sampling, snr, sphere
+    from dsl import channel, evidence, families, oracle, path, presets, sampling, snr, sphere
     from dsl.channel import advance, endpoint, observe
     from dsl.denoiser import Denoiser, Endpoints, posterior_mean
+    from dsl.evaluation.calibration import calibrate
+    from dsl.evaluation.comparison import compare
+    from dsl.evaluation.measurement import evaluate
     from dsl.evidence import Evidence, given
     from dsl.generation import generate, infill
     from dsl.loading import load
     from dsl.models.config import ModelConfig
     from dsl.models.model import DSLModel
-    from dsl.scoring import likelihood
+    from dsl.runs import train
+    from dsl.scoring.texts import likelihood
     from dsl.streams import Streams
     from dsl.types import MASK
 
@@ -41,13 +45,27 @@ _HOME = {
     "generate": "dsl.generation",
     "infill": "dsl.generation",
     "load": "dsl.loading",
-    "likelihood": "dsl.scoring",
+    "likelihood": "dsl.scoring.texts",
+    "train": "dsl.runs",
+    "compare": "dsl.evaluation.comparison",
+    "evaluate": "dsl.evaluation.measurement",
+    "calibrate": "dsl.evaluation.calibration",
     "ModelConfig": "dsl.models.config",
     "DSLModel": "dsl.models.model",
     "Streams": "dsl.streams",
     "MASK": "dsl.types",
 }
-_MODULES = ("channel", "evidence", "oracle", "path", "presets", "sampling", "snr", "sphere")
+_MODULES = (
+    "channel",
+    "evidence",
+    "families",
+    "oracle",
+    "path",
+    "presets",
+    "sampling",
+    "snr",
+    "sphere",
+)
 
 __all__ = [
     "MASK",
@@ -58,9 +76,13 @@ __all__ = [
     "ModelConfig",
     "Streams",
     "advance",
+    "calibrate",
     "channel",
+    "compare",
     "endpoint",
+    "evaluate",
     "evidence",
+    "families",
     "generate",
     "given",
     "infill",
@@ -74,6 +96,7 @@ __all__ = [
     "sampling",
     "snr",
     "sphere",
+    "train",
 ]
 
 

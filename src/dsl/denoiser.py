@@ -1,9 +1,13 @@
-"""The centre of the library: a denoiser maps states to clean-token logits, and knows no time."""
+"""The centre of the library: a denoiser maps states to clean-token logits, and knows no time.
+
+Not every network can be asked everything. `Question` names what a sampler may ask, a family says
+what its networks answer, and the protocols below say how each question is put.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import Literal, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -11,6 +15,11 @@ from torch import Tensor
 
 from dsl.channel import endpoint
 from dsl.types import MASK, Codebook, Logits, Mask, Noisy, Rows, Tokens
+
+Question = Literal["prefix", "endpoints", "states", "clock", "time", "quality"]
+"""prefix: the token after known ones. endpoints: any masked token, given known ones. states: any
+token, given continuous states. clock: the same, but the network must be told their SNR. time: any
+token, given tokens at a stated time. quality: how good each token of a text is."""
 
 
 @dataclass(frozen=True)
@@ -28,7 +37,7 @@ class Endpoints:
 
     def z(self, codebook: Codebook, snr_max: float) -> Noisy:
         """Materialise the state: γ_max x_v + e where revealed, e where masked."""
-        require_tokens(self.tokens, codebook, least=MASK)
+        require_tokens(self.tokens, len(codebook), least=MASK)
         revealed = self.tokens != MASK
         z = endpoint(codebook[self.tokens.clamp(min=0)], snr_max * revealed.to(codebook))
         return z if self.e is None else z + self.e
@@ -39,12 +48,39 @@ class Endpoints:
 
 
 @runtime_checkable
-class Denoiser(Protocol):
-    """The Bayes-optimal denoiser, or a network that approximates it.
+class Network(Protocol):
+    """What every network has, whatever it can be asked."""
+
+    @property
+    def vocab_size(self) -> int:
+        """The number of real tokens; [MASK] is none of them."""
+        ...
+
+    @property
+    def device(self) -> torch.device:
+        """Where states have to be."""
+        ...
+
+
+@runtime_checkable
+class Denoiser(Network, Protocol):
+    """A network that is asked about states: masks and tokens at least.
 
     No time, no noise level, no mask id: under the localization channel on the unit sphere the
     posterior depends on the realised state alone (equation 3).
     """
+
+    def __call__(self, z: Noisy | Endpoints, /, *, at: Mask | None = None) -> Rows:
+        """Return clean-token logits: (b, l, v), or the (n, v) rows that `at` chooses.
+
+        A sequence of which `at` chooses no row need not be computed at all.
+        """
+        ...
+
+
+@runtime_checkable
+class Continuous(Denoiser, Protocol):
+    """A denoiser with states between mask and token: DSL's network, and every exact oracle."""
 
     @property
     def codebook(self) -> Codebook:
@@ -56,16 +92,9 @@ class Denoiser(Protocol):
         """γ_max, the SNR at which a revealed token is realised."""
         ...
 
-    def __call__(self, z: Noisy | Endpoints, /, *, at: Mask | None = None) -> Rows:
-        """Return clean-token logits: (b, l, v), or the (n, v) rows that `at` chooses.
-
-        A sequence of which `at` chooses no row need not be computed at all.
-        """
-        ...
-
 
 @runtime_checkable
-class Clocked(Protocol):
+class Clocked(Network, Protocol):
     """A network that must be told the SNR beside the state: what the paper is set against."""
 
     @property
@@ -83,14 +112,32 @@ class Clocked(Protocol):
         ...
 
 
-def require_clocked(denoiser: object) -> Clocked:
-    """Refuse a denoiser that has no clock."""
-    if not isinstance(denoiser, Clocked):
+@runtime_checkable
+class Timed(Network, Protocol):
+    """A network over tokens that must be told the time: uniform-state and score models."""
+
+    def at_time(self, tokens: Tokens, t: Float[Tensor, "b"]) -> Logits:
+        """Return logits (or log-scores) of every position at the given time of each sequence."""
+        ...
+
+
+@runtime_checkable
+class Rated(Denoiser, Protocol):
+    """A denoiser with a second output: how good each visible token is."""
+
+    def quality(self, z: Endpoints) -> Float[Tensor, "b l"]:
+        """Return the probability that each token is right."""
+        ...
+
+
+def require_clocked(network: object) -> Clocked:
+    """Refuse a network that has no clock."""
+    if not isinstance(network, Clocked):
         raise ValueError("vp@T and its bound serve VP networks only; this model needs no clock")
-    return denoiser
+    return network
 
 
-def materialise(z: Noisy | Endpoints, denoiser: Denoiser) -> Noisy:
+def materialise(z: Noisy | Endpoints, denoiser: Continuous) -> Noisy:
     """Return the state in embedding space, whichever way it was given."""
     return z.z(denoiser.codebook, denoiser.snr_max) if isinstance(z, Endpoints) else z
 
@@ -104,18 +151,18 @@ def wanted(
     return z[live], at[live]
 
 
-def require_tokens(tokens: Int[Tensor, "*shape"], codebook: Codebook, *, least: int = 0) -> None:
+def require_tokens(tokens: Int[Tensor, "*shape"], vocab_size: int, *, least: int = 0) -> None:
     """Refuse token ids outside the vocabulary."""
-    if tokens.numel() and not (least <= int(tokens.min()) and int(tokens.max()) < len(codebook)):
+    if tokens.numel() and not (least <= int(tokens.min()) and int(tokens.max()) < vocab_size):
         raise ValueError(
-            f"token ids must lie in {least} … {len(codebook) - 1}, "
+            f"token ids must lie in {least} … {vocab_size - 1}, "
             f"got {int(tokens.min())} … {int(tokens.max())}"
         )
 
 
-def at_once(denoiser: Denoiser, length: int) -> int:
+def at_once(network: Network, length: int) -> int:
     """Return how many sequences may be asked about in one call: some 2^26 logits, at most 256."""
-    return min(256, max(1, 2**26 // (length * denoiser.codebook.shape[0])))
+    return min(256, max(1, 2**26 // (length * network.vocab_size)))
 
 
 def posterior_mean(logits: Rows, codebook: Codebook) -> Float[Tensor, "*rows d"]:

@@ -2,30 +2,30 @@
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 
-from dsl.denoiser import Denoiser
-from dsl.evidence import Evidence, Known, Observation, Unknown, evidence, given, likelihood
-from dsl.loading import DEFAULT_MODEL, Model, load
-from dsl.presets import sampler as by_name
-from dsl.samples import Sample
-from dsl.sampling.sampler import Sampler
+from dsl import presets
+from dsl.arguments import sequence, whole_number
+from dsl.arguments import text as require_text
+from dsl.evidence import Evidence, Hints, given
+from dsl.known_text import BRACKETED, GAP, closed, count_characters, parse_gaps, prompted
+from dsl.loading import DEFAULT_MODEL, Model, loaded
+from dsl.sample_file import Sample
+from dsl.sampling.sampler import Sampler, redrawn
 from dsl.sampling.state import State
 from dsl.streams import Streams
+from dsl.strict import shown
 from dsl.types import MASK
 
 DEFAULT_SAMPLER = "mdlm@64"
 INFILL_SAMPLER = "roar"
 """One token at a time: gaps are short, and then the exact path costs little."""
-
-Hints = Sequence[Observation | Sequence[Observation]]
-"""What is known about each position of a sequence."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,34 +43,14 @@ class Start:
     @classmethod
     def known(cls, model: Model, rows: Sequence[Hints]) -> Start:
         """Know something of every position: hard tokens are pinned, the rest is evidence."""
-        codebook = model.denoiser.codebook.detach()
-        log_likelihood = likelihood(rows, codebook)
-        possible = (log_likelihood > -torch.inf).sum(dim=-1)
-        hard = [[_hard(hints) for hints in row] for row in rows]
-        pinned = (possible == 1) & torch.tensor(hard, device=possible.device)
-        tokens = torch.where(pinned, log_likelihood.argmax(dim=-1), MASK)
-        soft = log_likelihood.masked_fill(pinned.unsqueeze(-1), 0.0)
-        if (soft == 0).all():
-            return cls(tokens)
-        return cls(tokens, evidence(soft, codebook, model.denoiser.snr_max))
+        found = Evidence.of(rows, model.denoiser)
+        return cls(found.pinned, None if found.e is None else found.soft)
 
     def rows(self, indices: Sequence[int], device: torch.device) -> tuple[State, Evidence | None]:
         """Return the start of the sequences with these indices."""
         pick = [0] * len(indices) if len(self.tokens) == 1 else list(indices)
         state = State.start(self.tokens[pick].to(device))
-        if self.evidence is None:
-            return state, None
-        residual = self.evidence.residual
-        return state, Evidence(
-            self.evidence.e[pick].to(device),
-            None if residual is None else residual[pick].to(device),
-        )
-
-
-def _hard(hints: Observation | Sequence[Observation]) -> bool:
-    return isinstance(hints, Known) or (
-        isinstance(hints, Sequence) and any(isinstance(hint, Known) for hint in hints)
-    )
+        return state, None if self.evidence is None else self.evidence.take(pick).to(device)
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,14 +64,18 @@ class Job:
     sampler: Sampler
     start: Start
     seed: int = 0
+    indices: tuple[int, ...] | None = None
+    """The sequences that the rows of the start belong to; 0, 1, … if not given."""
 
     def __post_init__(self) -> None:
         self.model.require_length(self.start.tokens.shape[1])
+        require_served(self.model, self.sampler)
 
     def batch(self, indices: Sequence[int]) -> Batch:
         """Set out with the sequences of these indices."""
-        device = self.model.denoiser.codebook.device
-        state, hints = self.start.rows(indices, device)
+        device = self.model.device
+        places = indices if self.indices is None else [self.indices.index(i) for i in indices]
+        state, hints = self.start.rows(places, device)
         denoiser = self.model.denoiser if hints is None else given(self.model.denoiser, hints)
         streams = Streams.derive(self.seed, indices, device=device)
         states = self.sampler.steps(denoiser, state, generator=streams)
@@ -100,8 +84,27 @@ class Job:
     def finish(self, batch: Batch, state: State, seconds: float) -> list[Sample]:
         """Read the sequences of a batch from its last state."""
         each = seconds / len(batch.indices)
-        rows = zip(batch.indices, state.tokens.tolist(), state.nfe.tolist(), strict=True)
-        return [Sample(i, self.model.decode(row), row, nfe, each) for i, row, nfe in rows]
+        if (state.tokens == MASK).any():
+            raise ValueError("the sampler leaves tokens masked; it must end with a Commit")
+        rows = zip(
+            batch.indices,
+            state.tokens.tolist(),
+            _given(batch.start, self.model.end),
+            state.nfe.tolist(),
+            strict=True,
+        )
+        return [
+            Sample(i, self.model.decode(self.model.document(row, known=known)), row, nfe, each)
+            for i, row, known, nfe in rows
+        ]
+
+
+def _given(start: State, end: int | None) -> list[int]:
+    """Count the tokens of each sequence up to the last that was given and is no end."""
+    pinned = start.tokens != MASK if end is None else (start.tokens != MASK) & (start.tokens != end)
+    places = torch.arange(1, pinned.shape[1] + 1, device=pinned.device)
+    found: list[int] = (pinned * places).amax(dim=1).tolist()
+    return found
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,10 +112,32 @@ class Batch:
     """A batch on its way."""
 
     indices: Sequence[int]
-    denoiser: Denoiser
+    denoiser: Any
     start: State
     states: Iterator[State]
 
+
+def require_served(model: Model, sampler: Sampler) -> None:
+    """Refuse a sampler that asks what the model's family cannot answer, naming those that serve."""
+    missing = sampler.needs - model.family.answers
+    if missing:
+        serving = ", ".join(presets.serving(model.family.answers))
+        raise ValueError(
+            f"{model.name} is a model of family {model.family.name} and cannot be asked "
+            f"{' or '.join(ASKED[question] for question in sorted(missing))}, which this sampler "
+            f"does; it is served by {serving}"
+        )
+
+
+ASKED = {
+    "prefix": "what follows a prefix",
+    "endpoints": "about masked tokens anywhere",
+    "states": "about states between mask and token",
+    "clock": "at a stated SNR",
+    "time": "at a stated time",
+    "quality": "how good a token is",
+}
+"""What a sampler asks, in words."""
 
 Follow = Callable[..., Iterator[State]]
 """Something that passes states through and learns from them, such as `Trace.follow`."""
@@ -146,28 +171,52 @@ def generate(
     *,
     length: int | None = None,
     sampler: str | Sampler = DEFAULT_SAMPLER,
+    prompt: str = "",
+    temperature: float | None = None,
+    top_p: float | None = None,
     hints: Hints | Sequence[Hints] | None = None,
     seed: int = 0,
     batch_size: int = 32,
 ) -> list[Sample]:
-    """Draw n sequences, given nothing or given hints about their positions.
+    """Draw n sequences, given nothing, a beginning, or hints about their positions.
 
-    >>> for sample in dsl.generate("oracle:cyclic-7", n=3, sampler="roar"):
+    >>> for sample in dsl.generate("oracle:cyclic-7", n=3, prompt="BC", sampler="roar"):
     ...     print(sample.text)
+
+    A model of documents chooses the length of its text: `text` goes up to the end, `tokens` holds
+    the whole sequence.
+
+    Args:
+        model: A model, or its name.
+        n: How many sequences.
+        length: Tokens in a sequence; the model's own length if not given.
+        sampler: The path: its name, such as "remdm-conf@64:temperature=0.8", or a sampler.
+        prompt: Text that every sequence begins with.
+        temperature: Overrides the sampler's own; 0 takes the most likely tokens.
+        top_p: Overrides the sampler's own: the mass of the tokens that are drawn from.
+        hints: What is known of each position: one list for all sequences, or a list of such
+            lists with one for each.
+        seed: With a sequence's index it determines the text.
+        batch_size: Sequences drawn side by side.
     """
-    if n < 1:
-        raise ValueError(f"n must be at least 1, got {n}")
+    whole_number("n", n, least=1)
+    whole_number("seed", seed, least=0)
+    whole_number("batch_size", batch_size, least=1)
+    path = _path(sampler, temperature, top_p)
     rows = _rows(hints)
+    if require_text("prompt", prompt) and rows is not None:
+        raise ValueError("give a prompt or hints, not both: hints can hold Known tokens")
     if rows is not None:
         if len(rows) not in (1, n):
             raise ValueError(f"hints must describe one sequence or all {n}, got {len(rows)}")
         if length is not None and length != len(rows[0]):
             raise ValueError(f"length {length} differs from the {len(rows[0])} hints")
         length = len(rows[0])
-    model = model if isinstance(model, Model) else load(model, length=length)
+    model = loaded(model, length=length)
     length = model.length if length is None else length
     model.require_length(length)
-    path = by_name(sampler) if isinstance(sampler, str) else sampler
+    if prompt:
+        rows = [prompted(model, prompt, length)]
     start = Start.known(model, rows) if rows else Start.blank(length)
     job = Job(model, path, start, seed)
     samples: list[Sample] = []
@@ -184,6 +233,9 @@ def infill(
     n: int = 1,
     *,
     sampler: str | Sampler = INFILL_SAMPLER,
+    temperature: float | None = None,
+    top_p: float | None = None,
+    open_end: bool = False,
     seed: int = 0,
     batch_size: int = 32,
 ) -> list[Sample]:
@@ -191,43 +243,43 @@ def infill(
 
     >>> dsl.infill("AB[3]FG", "oracle:cyclic-7")[0].text
     'ABCDEFG'
+
+    To a model of documents the text is a whole one, which ends where it ends.
+
+    Args:
+        text: The text with its gaps.
+        model: A model, or its name.
+        n: How many versions.
+        sampler: The path: its name, or a sampler.
+        temperature: Overrides the sampler's own; 0 takes the most likely tokens.
+        top_p: Overrides the sampler's own: the mass of the tokens that are drawn from.
+        open_end: Let a model of documents write on after the text.
+        seed: With a version's index it determines what is written.
+        batch_size: Versions drawn side by side.
     """
-    if not isinstance(model, Model):
-        model = load(model, length=count_characters(text))
-    hints = parse_gaps(model, text)
-    return generate(model, n, sampler=sampler, hints=hints, seed=seed, batch_size=batch_size)
+    require_text("text", text)
+    if not GAP.search(text) and not BRACKETED.search(text):
+        raise ValueError(f"the text has no gap: write one as [12], got {shown(text)}")
+    model = loaded(model, length=count_characters(text))
+    hints = closed(model, parse_gaps(model, text), open_end=open_end)
+    path = _path(sampler, temperature, top_p)
+    return generate(model, n, sampler=path, hints=hints, seed=seed, batch_size=batch_size)
 
 
-GAP = re.compile(r"\[(\d+)\]")
-BRACKETED = re.compile(r"\[[^\]]*\]")
-
-
-def parse_gaps(model: Model, text: str) -> list[Observation]:
-    """Read a text with gaps as what is known of each position."""
-    hints: list[Observation] = []
-    for part in re.split(r"(\[\d+\])", text):
-        if gap := GAP.fullmatch(part):
-            if int(gap[1]) == 0:
-                raise ValueError("a gap has at least 1 token, got [0]")
-            hints += [Unknown()] * int(gap[1])
-        elif part:
-            if (other := BRACKETED.search(part)) and not model.can_say(other[0]):
-                raise ValueError(f"a gap is written as its length, such as [12]; got {other[0]}")
-            hints += [Known(token) for token in model.encode(part)]
-    if not any(isinstance(hint, Unknown) for hint in hints):
-        raise ValueError(f"the text has no gap: write one as [12], got {text!r}")
-    return hints
-
-
-def count_characters(text: str) -> int:
-    """Count characters and gaps: the length of an oracle's text, whose tokens are characters."""
-    return len(GAP.sub("", text)) + sum(int(size) for size in GAP.findall(text))
+def _path(
+    sampler: str | Sampler, temperature: float | None = None, top_p: float | None = None
+) -> Sampler:
+    """Return the sampler of a name, or a sampler itself, with what is said of its draw."""
+    if not isinstance(sampler, str | Sampler) or isinstance(sampler, type):
+        raise ValueError(f"sampler must be a name or a sampler, got {sampler!r}")
+    path = presets.sampler(sampler) if isinstance(sampler, str) else sampler
+    return redrawn(path, temperature=temperature, top_p=top_p)
 
 
 def _rows(hints: Hints | Sequence[Hints] | None) -> Sequence[Hints] | None:
     if hints is None:
         return None
-    if not hints:
+    if not sequence("hints", hints, "hints, one for each position"):
         raise ValueError("hints must describe at least one position, got none")
     # A row of hints holds observations, or tuples of them; a batch holds rows, which are lists.
     batch = all(isinstance(row, list) for row in hints)

@@ -15,13 +15,13 @@ from torch import Tensor
 
 from dsl import sphere
 from dsl.channel import require_finite
-from dsl.denoiser import Denoiser, Endpoints, materialise, require_tokens, wanted
+from dsl.denoiser import Continuous, Endpoints, materialise, require_tokens, wanted
 from dsl.streams import Randomness, stream, uniform
 from dsl.types import Codebook, Logits, Mask, Noisy, Rows, Tokens
 
 
 @runtime_checkable
-class Oracle(Denoiser, Protocol):
+class Oracle(Continuous, Protocol):
     """A denoiser that is exact for a distribution it can also evaluate and draw from."""
 
     @property
@@ -53,7 +53,17 @@ class Enumerated:
     snr_max: float = 100.0
 
     def __post_init__(self) -> None:
-        require_tokens(self.sequences, self.codebook)
+        require_tokens(self.sequences, len(self.codebook))
+
+    @property
+    def vocab_size(self) -> int:
+        """The number of tokens."""
+        return len(self.codebook)
+
+    @property
+    def device(self) -> torch.device:
+        """Where the tables are."""
+        return self.codebook.device
 
     @property
     def length(self) -> int:
@@ -108,6 +118,16 @@ class Markov:
     log_unary: Float[Tensor, "l v"] | None = None
     """Position-wise factors that tilt the chain; None is none."""
 
+    @property
+    def vocab_size(self) -> int:
+        """The number of tokens."""
+        return len(self.codebook)
+
+    @property
+    def device(self) -> torch.device:
+        """Where the tables are."""
+        return self.codebook.device
+
     def __call__(self, z: Noisy | Endpoints, /, *, at: Mask | None = None) -> Rows:
         """Combine the messages that reach each position from both sides with its own state."""
         z, at = wanted(z, at)
@@ -121,7 +141,7 @@ class Markov:
 
     def log_prob(self, tokens: Tokens) -> Float[Tensor, "b"]:
         """Return log P of each sequence, in nats."""
-        require_tokens(tokens, self.codebook)
+        require_tokens(tokens, len(self.codebook))
         zero = self.log_initial.new_zeros(1, self.length, self.codebook.shape[0])
         field = zero if self.log_unary is None else zero + self.log_unary
         log_z = (self._forward(field) + field)[:, -1].logsumexp(dim=-1)
@@ -201,7 +221,7 @@ def markov(
     return Markov(table[0], table[1:], sphere.simplex(size, dtype=dtype), length)
 
 
-def _field(z: Noisy | Endpoints, oracle: Denoiser) -> Logits:
+def _field(z: Noisy | Endpoints, oracle: Continuous) -> Logits:
     state = materialise(z, oracle)
     require_finite(state)
     d = oracle.codebook.shape[1]

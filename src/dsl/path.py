@@ -7,14 +7,19 @@ The paper's paths run to infinity; ours stop at Γ, and whoever walks them adds 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from dsl.files import parse_json
 from dsl.streams import Randomness, permutation
 from dsl.types import SNR
+
+SNR_MOST, TIME_LEAST = 1e6, 1e-9
+"""What a contour read from a file may hold, so that no slope of it overflows."""
 
 
 @runtime_checkable
@@ -105,9 +110,34 @@ class Tabulated:
         if (self.snr[0] != 0).any() or (self.snr.diff(dim=0) < 0).any():
             raise ValueError("an admissible path starts at SNR 0 and never decreases")
 
+    @classmethod
+    def read(cls, path: Path, length: int) -> Tabulated:
+        """Read a path for sequences of a length: JSON with "times" and "snr", a row for each."""
+        data = parse_json(path.read_bytes(), str(path))
+        try:
+            times = torch.tensor(data["times"], dtype=torch.float64)
+            snr = torch.tensor(data["snr"], dtype=torch.float64)
+        except (ValueError, KeyError, TypeError, OverflowError, RuntimeError) as error:
+            raise ValueError(
+                f'{path} must hold JSON with "times" and "snr", a row of numbers for each time: '
+                f"{' '.join(str(error).split())[:200]}"
+            ) from error
+        if times.ndim != 1 or tuple(snr.shape) != (len(times), length):
+            raise ValueError(
+                f'{path}: "snr" must have {length} numbers for each of the {times.numel()} '
+                f'"times", got shape {tuple(snr.shape)}'
+            )
+        if not (times.isfinite().all() and (snr <= SNR_MOST).all()):
+            raise ValueError(f"{path}: times must be finite, and SNRs at most {SNR_MOST:g}")
+        made = cls(times, snr)
+        if (times.diff() < TIME_LEAST).any():
+            raise ValueError(f"{path}: two times must differ by {TIME_LEAST:g} at least")
+        return made
+
     def __call__(self, t: Float[Tensor, "b"]) -> tuple[SNR, SNR]:
         """Return γ(t) and dγ/dt."""
-        left = torch.searchsorted(self.times, t.contiguous(), right=True).sub(1)
-        left = left.clamp(0, self.times.shape[0] - 2)
-        slope = self.snr.diff(dim=0)[left] / self.times.diff()[left].unsqueeze(-1)
-        return self.snr[left] + slope * (t - self.times[left]).unsqueeze(-1), slope
+        times, snr = self.times.to(t), self.snr.to(t)  # corners of any precision, on any device
+        left = torch.searchsorted(times, t.contiguous(), right=True).sub(1)
+        left = left.clamp(0, len(times) - 2)
+        slope = snr.diff(dim=0)[left] / times.diff()[left].unsqueeze(-1)
+        return snr[left] + slope * (t - times[left]).unsqueeze(-1), slope

@@ -10,23 +10,22 @@ from typing import Any, Literal
 
 import cattrs
 import yaml
-from cattrs.strategies import configure_tagged_union
 
-from dsl import plain
-from dsl.baselines.ar import ArObjectiveConfig
-from dsl.baselines.mdlm import MdlmObjectiveConfig
-from dsl.baselines.vp import VpObjectiveConfig
-from dsl.training.objective import ObjectiveConfig
+from dsl import strict
+from dsl.data.bpe import size_of
+from dsl.data.documents import Kind
+from dsl.families import table
+from dsl.families.family import Family
 from dsl.training.optimizer import OptimizerConfig
 from dsl.training.trainer import TrainerConfig
 
-Objective = ObjectiveConfig | MdlmObjectiveConfig | ArObjectiveConfig | VpObjectiveConfig
-KINDS = {
-    "dsl": ObjectiveConfig,
-    "mdlm": MdlmObjectiveConfig,
-    "ar": ArObjectiveConfig,
-    "vp": VpObjectiveConfig,
-}
+
+@dataclass(frozen=True)
+class ObjectiveChoice:
+    """A family, and how its objective is set."""
+
+    family: Family
+    options: Any
 
 
 @dataclass(frozen=True)
@@ -37,11 +36,26 @@ class DataConfig:
     """A name that `dsl data` knows, or a file."""
     length: int
     """Tokens in a sequence."""
-    windows: Literal["overlapping", "wrap"] = "overlapping"
+    windows: Kind = "overlapping"
+    """Windows that begin anywhere, consecutive blocks (wrap), or one of the documents each."""
+    share: bool = False
+    """Whether short documents that follow each other share a block."""
     tokenizer: str = "characters"
-    """characters (of the corpus), bytes, gpt2, mdlm-text8, or the path of a tokenizer.json."""
+    """characters or smiles (of the corpus), bytes, gpt2, mdlm-text8, bpe-N (learned from the
+    corpus), or the path of a tokenizer.json."""
     validation: int = 64
     """Blocks of the fixed validation set."""
+    probes: Literal["repair"] | None = None
+    """What validation asks besides: repair counts how many blanked or garbled letters and words
+    are put right."""
+
+    def __post_init__(self) -> None:
+        for name in ("length", "validation"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"data.{name} must be at least 1, got {getattr(self, name)}")
+        if self.share and self.windows != "documents":
+            raise ValueError(f"data.share is for data.windows: documents, got {self.windows}")
+        size_of(self.tokenizer)  # refuses one that cannot be, before the corpus is fetched
 
 
 @dataclass(frozen=True)
@@ -50,9 +64,11 @@ class Recipe:
 
     data: DataConfig
     model: dict[str, Any]
-    """Fields of ModelConfig; the vocabulary and the length come from the data."""
-    objective: Objective = field(default_factory=ObjectiveConfig)
-    """dsl, mdlm, ar or vp; or a mapping with that as its `kind`."""
+    """Fields of the family's shape; the vocabulary and the length come from the data."""
+    objective: ObjectiveChoice = field(
+        default_factory=lambda: ObjectiveChoice(table.DSL, table.DSL.Options())
+    )
+    """The name of a family; or a mapping with that as its `kind`, and its options."""
     optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
     trainer: TrainerConfig = field(default_factory=TrainerConfig)
     needs_init: bool = False
@@ -75,30 +91,31 @@ def find(name: str) -> Path:
 
 def read(path: Path, changes: Sequence[str] = (), *, smoke: bool = False) -> Recipe:
     """Read a recipe and apply changes such as `trainer.steps=100`."""
-    try:
-        data = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except yaml.YAMLError as error:
-        raise ValueError(f"{path} is not valid YAML: {' '.join(str(error).split())}") from error
+    data = strict.read_yaml(path)
     if not isinstance(data, dict):
         raise ValueError(f"{path} must hold a mapping with data, model, …")
-    if smoke:
-        _merge(data, data.get("smoke") or {})
+    if smoke and isinstance(data.get("smoke"), dict):
+        _merge(data, data["smoke"])
     for change in changes:
+        if isinstance(data.get("objective"), str):  # which stands for a mapping
+            data["objective"] = {"kind": data["objective"]}
         key, equals, value = change.partition("=")
         if not equals:
-            raise ValueError(f"a change is written key=value, got {change!r}")
-        _assign(data, key.strip().split("."), yaml.safe_load(value))
+            raise ValueError(f"a change is written key=value, got {strict.shown(change)}")
+        parsed = strict.parse_yaml(value, f"the value of {_said(key)}")
+        _assign(data, key.strip().split("."), parsed)
     name = path.stem if path.parent == COOKBOOK else str(path)
-    return from_data(data, f"{name} with {' '.join(changes)}" if changes else name)
+    return from_data(data, f"{name} with {_said(' '.join(changes))}" if changes else name)
 
 
-def from_data(data: Mapping[str, Any], name: str) -> Recipe:
+def _said(text: str) -> str:
+    """Repeat what somebody wrote, in one line and not at length."""
+    return strict.cut(" ".join(text.split()))
+
+
+def from_data(data: Any, name: str) -> Recipe:
     """Build a recipe from plain data, refusing keys it does not have."""
-    try:
-        recipe: Recipe = _converter().structure(_spelled_out(data), Recipe)
-    except cattrs.BaseValidationError as error:
-        raise ValueError(f"{name}: {plain.explain(error)}") from error
-    return recipe
+    return strict.read(Recipe, data, name, by=_converter())
 
 
 def write(recipe: Recipe) -> str:
@@ -126,31 +143,26 @@ def _flat(data: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     return flat
 
 
-def _spelled_out(data: Mapping[str, Any]) -> dict[str, Any]:
-    """Let `objective: mdlm` stand for the mapping it means."""
-    whole = dict(data)
-    objective = whole.get("objective")
-    if isinstance(objective, str):
-        if objective not in KINDS:
-            raise ValueError(f"objective must be one of {', '.join(KINDS)}; got {objective!r}")
-        whole["objective"] = {"kind": objective}
-    elif isinstance(objective, Mapping) and objective.get("kind", "dsl") not in KINDS:
-        raise ValueError(f"objective.kind must be one of {', '.join(KINDS)}")
-    return whole
-
-
 @cache
 def _converter() -> cattrs.Converter:
-    converter = plain.converter()
-    names = {kind: name for name, kind in KINDS.items()}
-    configure_tagged_union(
-        Objective,
-        converter,
-        tag_name="kind",
-        tag_generator=names.__getitem__,
-        default=ObjectiveConfig,
+    converter = strict.converter()
+    converter.register_structure_hook(ObjectiveChoice, lambda data, _: _objective(data))
+    converter.register_unstructure_hook(
+        ObjectiveChoice,
+        lambda choice: {"kind": choice.family.name, **converter.unstructure(choice.options)},
     )
     return converter
+
+
+def _objective(data: Any) -> ObjectiveChoice:
+    """Read `objective: mdlm`, or the mapping that it stands for."""
+    fields = {"kind": data} if isinstance(data, str) else data
+    if not isinstance(fields, Mapping):
+        raise ValueError(f"objective must be a name or a mapping, got {strict.shown(fields)}")
+    family = table.by_name(fields.get("kind", table.DSL.name), "objective")
+    options = {key: value for key, value in fields.items() if key != "kind"}
+    read: Any = strict.read(family.Options, options, "objective", by=_converter())
+    return ObjectiveChoice(family, read)
 
 
 def _merge(data: dict[str, Any], changes: Mapping[str, Any]) -> None:
@@ -166,5 +178,5 @@ def _assign(data: dict[str, Any], keys: list[str], value: Any) -> None:
     for key in path:
         data = data.setdefault(key, {})
         if not isinstance(data, dict):
-            raise ValueError(f"{'.'.join(keys)} is not a field of the recipe")
+            raise ValueError(f"{_said('.'.join(keys))} is not a field of the recipe")
     data[last] = value

@@ -6,9 +6,14 @@ from dataclasses import dataclass
 from typing import Literal, Protocol, runtime_checkable
 
 import torch
+from jaxtyping import Float
+from torch import Tensor
 
 from dsl.streams import Randomness, normal, permutation, uniform
 from dsl.types import SNR, Mask
+
+TINY = 2.0**-53
+"""The spacing of float64 below 1: a uniform number that is 0 or 1 is moved inside by it."""
 
 
 @runtime_checkable
@@ -51,6 +56,12 @@ class LogNormal:
         drawn = normal((b, 1 if self.shared else length), generator=generator, device=device)
         return (self.mu + self.sigma * drawn).exp().expand(b, length)
 
+    def quantile(self, q: Float[Tensor, "*n"]) -> Float[Tensor, "*n"]:
+        """Return the γ below which a share q of all draws lies; at 0 and 1 the next inside."""
+        inside = q.double().clamp(TINY, 1 - TINY)
+        log_snr: Tensor = self.mu + self.sigma * torch.special.ndtri(inside)
+        return log_snr.exp()
+
 
 @dataclass(frozen=True)
 class Roar:
@@ -85,7 +96,10 @@ class Roar:
     ) -> SNR:
         """Draw a reveal set for each sequence, then γ near the endpoint of each position."""
         revealed = reveal_set(shape, generator=generator, device=device)
-        u = uniform(shape, generator=generator, device=device)
+        return self.near(revealed, uniform(shape, generator=generator, device=device))
+
+    def near(self, revealed: Mask, u: Float[Tensor, "b l"]) -> SNR:
+        """Return γ at a share u of the interval at each position's end."""
         high = self.snr_max * (self.c + (1 - self.c) * u)
         return torch.where(revealed, high, self.snr_min * u)
 

@@ -75,3 +75,25 @@ def require_unit_norm(codebook: Float[Tensor, "v d"], *, tolerance: float = 1e-4
         raise ValueError(
             f"every codebook row must have norm 1; row {worst} has norm {float(norms[worst]):.6g}"
         )
+
+
+def apart(table: Codebook, most: float, *, generator: torch.Generator | None = None) -> Codebook:
+    """Give tokens that nearly coincide with an earlier one a random place of their own.
+
+    Rows that a model never learned are all alike, and as keys no state could tell them apart.
+
+    Args:
+        table: Unit rows.
+        most: The largest cosine at which two rows count as different.
+        generator: Where random places come from.
+    """
+    made = table.clone()
+    for _ in range(100):
+        near = (made @ made.T).tril(-1).amax(dim=1) > most
+        if not near.any():
+            return made
+        made[near] = random(int(near.sum()), table.shape[1], generator=generator, dtype=table.dtype)
+    raise ValueError(
+        f"{len(table)} tokens cannot all be apart by a cosine of {most:g} in {table.shape[1]} "
+        "dimensions"
+    )

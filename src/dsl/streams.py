@@ -19,6 +19,8 @@ class Streams:
     """One generator per sequence of the batch, in the order of the batch."""
 
     generators: tuple[torch.Generator, ...]
+    shared: torch.Generator | None = None
+    """One for what the sequences of a whole batch must agree on, wherever each is computed."""
 
     @classmethod
     def derive(
@@ -29,7 +31,7 @@ class Streams:
 
     def take(self, rows: Iterable[int]) -> Streams:
         """Keep the streams of these rows of the batch."""
-        return Streams(tuple(self.generators[row] for row in rows))
+        return Streams(tuple(self.generators[row] for row in rows), self.shared)
 
     def __len__(self) -> int:
         return len(self.generators)

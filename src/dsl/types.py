@@ -8,6 +8,9 @@ from torch import Tensor
 Tokens = Int[Tensor, "b l"]
 """Token ids; where a function says so, MASK (-1) marks a position that is not revealed."""
 
+Row = Int[Tensor, "_"]
+"""The tokens of one sequence, whatever its length."""
+
 SNR = Float[Tensor, "b l"]
 """Per-token signal-to-noise ratio γ ≥ 0."""
 

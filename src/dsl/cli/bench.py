@@ -8,9 +8,11 @@ from dataclasses import asdict, dataclass
 from typing import Literal
 
 import tyro
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
+from dsl.arguments import SEEDS, within
 from dsl.cli.options import parse
 
 
@@ -22,8 +24,9 @@ class BenchOptions:
     loop. pace: paths against `mdlm@64` with the bundled model. overhead: what samplers cost
     beside their denoiser calls. parallel: how the error of
     revealing several tokens at once falls with the number of steps, where the truth is known.
-    training: a DSL step against an MDLM step on the same backbone, and the data loader. memory: the
-    peak of two training steps of the small network with GPT-2's vocabulary at L = 1024.
+    training: a DSL step against an MDLM step on the same backbone, against a bare matrix product,
+    and the data loader. memory: the peak of two training steps of the small network with GPT-2's
+    vocabulary at L = 1024.
     """
 
     what: tyro.conf.Positional[
@@ -45,14 +48,13 @@ class BenchOptions:
 
     def check(self) -> None:
         """Refuse values that no run can have."""
-        if self.states < 2 or self.length < 2 or self.seed < 0:
-            raise ValueError("--states and --length must be at least 2, and --seed at least 0")
+        within(self, states=(2, 10**6), length=(2, 10**6), vocab_size=(2, 10**6), seed=SEEDS)
 
 
 def main(arguments: Sequence[str]) -> None:
     """Measure and print."""
     options = parse(BenchOptions, "bench", arguments)
-    from dsl.experiments import sampling_cost, training_cost
+    from dsl.benchmarks import sampling_cost, training_cost
 
     rows: list[object] = []
     errors = Console(stderr=True)
@@ -87,12 +89,30 @@ def main(arguments: Sequence[str]) -> None:
     show([asdict(row) for row in rows], as_json=options.json)  # type: ignore[call-overload]
 
 
+MOST_COLUMNS = 7
+"""Columns whose headings can be read side by side."""
+
+
 def show(rows: list[dict[str, object]], *, as_json: bool) -> None:
-    """Print rows as JSON or as a table."""
+    """Print rows as JSON or as a table: lying if they have few fields, standing if many."""
     if as_json:
         print(json.dumps(rows))
         return
-    table = Table(*rows[0])
-    for row in rows:
-        table.add_row(*(f"{v:.4g}" if isinstance(v, float) else str(v) for v in row.values()))
+    if len(rows[0]) > MOST_COLUMNS:
+        table = Table("measure", *("value" for _ in rows), box=SIMPLE_HEAD)
+        for name in rows[0]:
+            table.add_row(_words(name), *(_shown(row[name]) for row in rows))
+    else:
+        table = Table(*map(_words, rows[0]), box=SIMPLE_HEAD)
+        for row in rows:
+            table.add_row(*map(_shown, row.values()))
     Console().print(table)
+
+
+def _words(name: str) -> str:
+    """Write a field's name so that it can be broken into lines."""
+    return name.replace("_", " ")
+
+
+def _shown(value: object) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import tyro
 
+from dsl.arguments import LENGTHS, SEEDS, within
 from dsl.cli.options import parse
 
 
@@ -24,8 +25,8 @@ class CalibrateOptions:
     corpus: tyro.conf.Positional[str]
     """A text file, a .jsonl file with a "text" in every line, or a corpus that `dsl data` knows."""
     split: str | None = None
-    """The split that blocks are spread over: test, if a corpus is named; of a file, the first
-    blocks are taken unless a split is said."""
+    """Take blocks at equal distances from this split: train, validation or test. If it is not
+    given, that is test for a named corpus, while a file is read from its beginning."""
     snr: tuple[float, ...] = ()
     """SNRs to corrupt to; a ladder from masked to nearly clean if not given."""
     limit: int = 128
@@ -45,10 +46,8 @@ class CalibrateOptions:
 
     def check(self) -> None:
         """Refuse values that no run can have."""
-        if self.limit < 4 or self.bins < 1 or self.seed < 0:
-            raise ValueError("--limit must be at least 4, --bins at least 1, --seed at least 0")
-        if any(not snr >= 0 for snr in self.snr):
-            raise ValueError(f"--snr must be >= 0, got {' '.join(map(str, self.snr))}")
+        within(self, limit=(4, 10**9), bins=(1, 10**4), snr=(0, 10**6))
+        within(self, length=LENGTHS, seed=SEEDS)
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -58,24 +57,27 @@ def main(arguments: Sequence[str]) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from dsl.cli.blocks import read
     from dsl.cli.progress import progress
-    from dsl.evaluation.calibration import calibrate, levels_of
+    from dsl.data.cache import default_cache
+    from dsl.evaluation.calibration import calibrate
     from dsl.loading import load
+    from dsl.scoring.blocks import read
 
     model = load(options.model, length=options.length, device=options.device)
     length = model.length if options.length is None else options.length
     model.require_length(length)
-    tokens, _ = read(model, options.corpus, options.split, length, options.limit, options.cache)
-    tokens = tokens.to(options.device)
-    levels = levels_of(model.denoiser, options.snr)
-    found = []
-    with progress(len(levels), "calibrating", visible=True) as bar:
-        for level in levels:
-            found.append(
-                calibrate(model.denoiser, tokens, level, seed=options.seed, bins=options.bins)
-            )
-            bar.advance(1, tokens.numel())
+    levels = model.family.levels(model.denoiser, options.snr)
+    cache = options.cache or default_cache()
+    tokens, _ = read(model, options.corpus, options.split, length, options.limit, cache)
+    with progress(len(levels), "calibrating") as bar:
+        found = calibrate(
+            model,
+            tokens,
+            snrs=options.snr,
+            seed=options.seed,
+            bins=options.bins,
+            on_level=lambda _: bar.advance(1, tokens.numel()),
+        )
     if options.json:
         about = {"model": model.name, "corpus": options.corpus, "blocks": len(tokens)}
         about |= {"length": length, "seed": options.seed, "bins": options.bins}

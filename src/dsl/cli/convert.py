@@ -1,34 +1,47 @@
-"""`dsl convert`: turn a checkpoint of another system into one of ours, or halve one of ours."""
+"""`dsl convert`: turn a model of another system into one of ours, or halve one of ours."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal
 
 import tyro
 
+from dsl.arguments import LENGTHS, within
 from dsl.cli.options import parse
 
 
 @dataclass(frozen=True)
 class ConvertOptions:
-    """Turn an MDLM checkpoint into a DSL model that can be sampled, scored and fine-tuned.
+    """Turn a pretrained model into a DSL model that can be sampled, scored and fine-tuned.
 
     For mdlm, SOURCE is a directory with model.safetensors, a .safetensors file, a hub id such as
-    kuleshov-group/mdlm-owt, or a Lightning .ckpt, whose moving average is preferred and which is
-    opened without running anything in it. For float16, SOURCE is any model of ours, and OUT will
-    hold the same weights in half the bytes.
+    kuleshov-group/mdlm-owt, or a Lightning .ckpt, whose moving average is preferred; or an MDLM
+    model of ours. Of pickles, only the zip archives of torch.save are opened, without running
+    anything in them.
+
+    For llama, SOURCE is a llama2.c .bin file, a directory or hub id of a llama-shaped model of
+    transformers, stories15M, or a causal model of ours such as teacher:stories15M. --family says
+    what becomes of it: ar keeps it, mdlm lets it see both sides, dsl also mixtures of tokens.
+
+    For float16, SOURCE is any model of ours, and OUT will hold the same weights in half the bytes.
     """
 
-    system: tyro.conf.Positional[Literal["mdlm", "float16"]]
+    system: tyro.conf.Positional[Literal["mdlm", "llama", "float16"]]
     """Where the checkpoint comes from, or what it shall become."""
     source: tyro.conf.Positional[str]
     """The checkpoint: a directory, a file, a hub id, or the name of a bundled model."""
     out: tyro.conf.Positional[Path]
     """Where the model is written."""
+    family: Literal["ar", "mdlm", "dsl"] = "dsl"
+    """What a llama becomes."""
+    keep: int | None = None
+    """Keep so many of a llama's tokens: the most frequent of --text, and all they are merged of."""
+    text: Path | None = None
+    """A text or .jsonl file in which the tokens are counted."""
     mask_index: int | None = None
     """The id of [MASK]; the last one if not given (MDLM's text8 vocabulary has 4)."""
     mask_probability: float = 0.99
@@ -38,75 +51,73 @@ class ConvertOptions:
     length: int | None = None
     """The longest sequence; the source's own, or 1024 if it does not say."""
     tokenizer: Path | None = None
-    """A tokenizer.json to put beside the model; the source's own if it has one."""
+    """A tokenizer.json (or llama2.c's tokenizer.bin) to put beside the model; the source's own if
+    it has one."""
     json: bool = False
     """Print JSON."""
 
+    def check(self) -> None:
+        """Refuse values that no model can have."""
+        within(self, mask_index=(0, 10**9), mask_probability=(0, 1), length=LENGTHS)
+        within(self, codebook_dim=(1, 10**6), keep=(2, 10**7))
+        if (self.keep is None) != (self.text is None):
+            raise ValueError("--keep and --text belong together: how many tokens, and of what text")
+
 
 def main(arguments: Sequence[str]) -> None:
-    """Read, convert, compare, write."""
+    """Convert, and say how near the source the model is."""
     options = parse(ConvertOptions, "convert", arguments)
-    if options.out.exists() and (not options.out.is_dir() or any(options.out.iterdir())):
-        raise ValueError(f"{options.out} exists and is not an empty directory")
+    from dsl.conversion import convert_mdlm, halve
+
     if options.system == "float16":
-        halve(options.source, options.out)
+        print(f"{options.out}: {halve(options.source, options.out):,} bytes")
         return
-    import shutil
-
-    import torch
-
-    from dsl.loading import bundled, directory
-    from dsl.models import folder
-    from dsl.models.mdlm_checkpoint import convert, parity, read
-
-    wanted = options.source
-    if wanted in bundled():
-        wanted = str(directory(wanted))
-    source = read(wanted, mask_index=options.mask_index)
-    beside = Path(wanted)
-    told = folder.read_config(beside) if (beside / folder.CONFIG).is_file() else {}
-    longest = options.length or int(told.get("model_length", 1024))
-    model = convert(
-        source,
-        codebook_dim=options.codebook_dim,
+    if options.system == "llama":
+        _llama(options)
+        return
+    made = convert_mdlm(
+        options.source,
+        options.out,
+        mask_index=options.mask_index,
         mask_probability=options.mask_probability,
-        length=longest,
+        codebook_dim=options.codebook_dim,
+        length=options.length,
+        tokenizer=options.tokenizer,
     )
-    length = min(64, longest)
-    report = {
-        "parameters": sum(p.numel() for p in model.parameters()),
-        "vocabulary": model.config.vocab_size,
-        "moving_average": source.averaged,
-        "parity": parity(source, model, length=length),
-    }
-    model.save_pretrained(options.out)
-    with torch.no_grad():
-        model.converter.bias[-1] = 50.0  # a mask that is nothing but a mask: MDLM exactly
-    report["parity_at_mask_bias_50"] = parity(source, model, length=length)
-    own = beside / "tokenizer.json"
-    tokenizer = options.tokenizer or (own if own.is_file() else None)
-    if tokenizer is not None:
-        shutil.copyfile(tokenizer, options.out / "tokenizer.json")
     if options.json:
-        print(json.dumps(report))
+        print(json.dumps(asdict(made)))
         return
     print(
-        f"{options.out}: {report['parameters']:,} weights, {report['vocabulary']:,} tokens, "
-        f"{'averaged' if source.averaged else 'raw'} weights\n"
-        f"largest difference from MDLM's logits where tokens are masked or known: "
-        f"{report['parity']:.2g}, since a masked position reads as [MASK] with probability "
-        f"{options.mask_probability:g}; were it certain: {report['parity_at_mask_bias_50']:.2g}"
+        f"{options.out}: {made.parameters:,} weights, {made.vocabulary:,} tokens, "
+        f"{'averaged' if made.moving_average else 'raw'} weights\n"
+        "largest difference from MDLM's logits where tokens are masked or known, relative to "
+        f"the largest logit: {made.parity:.2g}, since a masked position reads as [MASK] with "
+        f"probability {options.mask_probability:g}; were it certain: "
+        f"{made.parity_at_mask_bias_50:.2g}"
     )
 
 
-def halve(source: str, out: Path) -> None:
-    """Write a model with float16 weights, and its tokenizer."""
-    from dsl.loading import load, read_network, write_network
+def _llama(options: ConvertOptions) -> None:
+    from dsl.llama_conversion import Vocabulary, convert_llama
 
-    model = load(source)
-    if model.weights is None:
-        raise ValueError(f"{source} has no weights")
-    write_network(read_network(model.weights), out, half=True)
-    if model.tokenizer is not None:
-        model.tokenizer.save(str(out / "tokenizer.json"))
-    print(f"{out}: {sum(file.stat().st_size for file in out.iterdir()):,} bytes")
+    keep = None
+    if options.keep is not None and options.text is not None:
+        keep = Vocabulary(options.keep, options.text)
+    made = convert_llama(
+        options.source,
+        options.out,
+        kind=options.family,
+        keep=keep,
+        codebook_dim=options.codebook_dim,
+        mask_probability=options.mask_probability,
+        length=options.length,
+        tokenizer=options.tokenizer,
+    )
+    if options.json:
+        print(json.dumps(asdict(made)))
+        return
+    print(
+        f"{options.out}: {made.parameters:,} weights, {made.vocabulary:,} of {made.of:,} tokens, "
+        f"family {made.kind}\nlargest difference from the source's logits with the causal mask "
+        f"put back, relative to the largest logit: {made.parity:.2g}"
+    )

@@ -1,4 +1,4 @@
-"""`dsl demo`: the bundled model along five paths, a gap filled, a text mended, and a page of it."""
+"""`dsl demo`: a text mended, a gap filled, five paths of the bundled model, and a page of it."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from dsl.arguments import SEEDS, within
 from dsl.cli.options import DEFAULT_MODEL, parse
 
 if TYPE_CHECKING:
-    from dsl.figures.report import Repair, Walk
+    from dsl.figures.report import Walk
     from dsl.loading import Model
 
 PATHS = {
@@ -26,11 +27,13 @@ WRITTEN = "the history of the united states of america began in the eighteenth c
 DOUBTFUL = "the histery of the uni___ stetes of amerlca began in the eigh_____h centuty"
 HESITATED = (12, 50)
 """Letters that the reader of the doubtful text got right, though no surer than of its mistakes."""
+SURE, UNSURE = 0.98, 0.5
+"""How sure the reader is of the letters it got right, and of its mistakes."""
 
 
 @dataclass(frozen=True)
 class DemoOptions:
-    """See the bundled model work: five paths from one seed, an infill, a repair, and a report.
+    """See the bundled model work: a text mended, a gap filled, five paths, and a report.
 
     Takes about a minute on two cores. `dsl toy` shows the theory on an exact toy instead.
     """
@@ -44,73 +47,93 @@ class DemoOptions:
 
     def check(self) -> None:
         """Refuse values that no run can have."""
-        if self.seed < 0:
-            raise ValueError(f"--seed must be at least 0, got {self.seed}")
+        within(self, seed=SEEDS)
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Walk, fill, mend, write the page, and say where it is."""
+    """Mend, fill, walk, write the page, and say where it is."""
     options = parse(DemoOptions, "demo", arguments)
+    require_writable(options.out)
     from rich.console import Console
 
+    from dsl.correction.mending import mend
     from dsl.figures.report import page
+    from dsl.files import write_text
     from dsl.generation import infill
     from dsl.loading import load
-    from dsl.scoring import continuous
 
-    if not options.out.parent.is_dir():
-        raise FileNotFoundError(f"there is no directory {options.out.parent} for the report")
     console = Console()
     began = time.monotonic()
     model = load(options.model)
-    if not continuous(model.denoiser):
+    if "states" not in model.family.answers:
         raise ValueError(
             f"the demonstration needs a DSL model or an oracle; {model.name} is neither"
         )
     for text in (GAPPED.replace("[12]", ""), DOUBTFUL.replace("_", "")):
         model.encode(text)  # a model that cannot say this is refused here
-    console.print(f"\n[bold]{model.name}[/]: one network, one seed, five paths through SNR space\n")
-    walks = [walk(model, name, path, options.seed, console) for name, path in PATHS.items()]
+    console.print(f"\n[bold]{model.name}[/]: mending a doubtful text")
+    mended = mend(DOUBTFUL, confidences(), model, seed=options.seed)
+    for name, text in (("read", mended.read), ("mended", mended.repaired)):
+        console.print(f"  {name:<8}{text}", soft_wrap=True)
     console.print("\n[bold]Filling a gap[/]")
     fills = [
         (GAPPED, s.text) for s in infill(GAPPED, model, n=3, sampler="roar", seed=options.seed)
     ]
     for _, text in fills:
         console.print(f"  {text}")
-    console.print("\n[bold]Mending a doubtful text[/]")
-    mended = repair(model, options.seed)
-    console.print(f"  read    {mended.read}\n  mended  {mended.repaired}")
-    options.out.write_text(page(model.name, walks, fills, mended, options.seed), encoding="utf-8")
+    console.print("\n[bold]One network, one seed, five paths through SNR space[/]")
+    walks = [walk(model, name, path, options.seed, console) for name, path in PATHS.items()]
+    html = page(model.name, walks, fills, mended, options.seed, WRITTEN)
+    write_text(options.out, html)
     console.print(
         f"\n{time.monotonic() - began:.0f} s. The report, with pictures: {options.out.resolve()}\n",
         soft_wrap=True,
     )
 
 
+def require_writable(path: Path) -> None:
+    """Refuse a file that cannot be written, before any work is done for it."""
+    if not path.parent.is_dir():
+        raise FileNotFoundError(f"there is no directory {path.parent} for the report")
+    there = path.resolve()  # a link that leads nowhere yet must survive the attempt
+    try:
+        new = not there.exists()
+        there.open("ab").close()
+    except OSError as error:
+        raise type(error)(f"the report cannot be written to {path}: {error.strerror}") from error
+    if new:
+        there.unlink()
+
+
+def confidences() -> list[float]:
+    """Return how sure the reader is of each letter of the doubtful text."""
+    return [
+        UNSURE if read != true or i in HESITATED else SURE
+        for i, (read, true) in enumerate(zip(DOUBTFUL, WRITTEN, strict=True))
+    ]
+
+
 def walk(model: Model, name: str, path: str, seed: int, console: object) -> Walk:
     """Write one text along a path, showing how far it is, and record its steps."""
     from rich.console import Console
     from rich.padding import Padding
-    from rich.progress import BarColumn, Progress, TextColumn
 
+    from dsl.cli.progress import progress
     from dsl.diagnostics.trace import Trace
     from dsl.figures.report import Walk
     from dsl.generation import Job, Start, run
     from dsl.presets import sampler
-    from dsl.scoring import likelihood
+    from dsl.scoring.texts import likelihood
 
     assert isinstance(console, Console)
     job = Job(model, sampler(path), Start.blank(model.length), seed)
-    with Progress(
-        TextColumn("  {task.description}"), BarColumn(), console=console, transient=True
-    ) as bar:
-        task = bar.add_task(name, total=None)
+    with progress(None, name) as bar:
         began = time.monotonic()
         sample = job.finish(batch := job.batch([0]), run(batch), time.monotonic() - began)[0]
         seconds = time.monotonic() - began
         trace = Trace(model.denoiser)  # a second walk, so that measuring does not count as time
         again = job.batch([0])
-        run(again, trace.follow, lambda step: bar.update(task, completed=step))
+        run(again, trace.follow, lambda step: bar.step(f"step {step}"))
     report = likelihood(model, [sample.text], budget=32, cutoff=20.0, seed=seed, only=("roar",))
     bits = report.bits_per_token("roar")
     console.print(
@@ -118,28 +141,3 @@ def walk(model: Model, name: str, path: str, seed: int, console: object) -> Walk
     )
     console.print(Padding(sample.text, (0, 0, 0, 4)))
     return Walk(name, path, sample.text, sample.nfe, seconds, bits.mean, bits.stderr, trace.records)
-
-
-def repair(model: Model, seed: int) -> Repair:
-    """Mend the doubtful text: gaps are unknown, every letter has its confidence."""
-    from dsl.diagnostics.leave_one_out import leave_one_out
-    from dsl.evidence import Confident, Observation, Unknown
-    from dsl.figures.report import Repair
-    from dsl.generation import Job, Start
-    from dsl.presets import sampler
-    from dsl.sampling.sampler import last
-    from dsl.streams import Streams
-
-    sure = [
-        0.0 if read == "_" else 0.5 if read != true or i in HESITATED else 0.98
-        for i, (read, true) in enumerate(zip(DOUBTFUL, WRITTEN, strict=True))
-    ]
-    hints: list[Observation] = [
-        Unknown() if p == 0 else Confident(model.encode(c)[0], p)
-        for c, p in zip(DOUBTFUL, sure, strict=True)
-    ]
-    job = Job(model, sampler("roar:temperature=0"), Start.known(model, [hints]), seed)
-    batch = job.batch([0])
-    state = last(job.sampler, batch.denoiser, batch.start, generator=Streams.derive(seed, [0]))
-    text = model.decode(state.tokens[0].tolist())
-    return Repair(DOUBTFUL, sure, text, leave_one_out(batch.denoiser, state.tokens)[0].tolist())

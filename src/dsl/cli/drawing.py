@@ -1,10 +1,8 @@
-"""What `dsl sample` and `dsl infill` share: drawing a job, its progress, its files, its summary."""
+"""What `dsl sample` and `dsl infill` share: samplers by name or file, texts, progress, summary."""
 
 from __future__ import annotations
 
-import hashlib
 import json
-import shlex
 import statistics
 import sys
 import time
@@ -12,96 +10,61 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import dsl
+from dsl import presets
 from dsl.cli.options import DrawingOptions
-from dsl.cli.processes import Process, this_process
 from dsl.cli.progress import progress
-from dsl.diagnostics.trace import Trace
-from dsl.generation import Job, batches, run
-from dsl.loading import Model
-from dsl.models.folder import WEIGHTS
-from dsl.presets import sampler as by_name
-from dsl.samples import Sample, Store
-from dsl.sampling.sampler import Sampler
-from dsl.sampling.specification import from_data, to_data
+from dsl.drawing import Drawing, Texts, Watch
+from dsl.processes import this_process
+from dsl.sample_file import Sample, Store
+from dsl.sampling.sampler import Sampler, redrawn
+from dsl.sampling.specification import read_file
 
 
-def read_sampler(text: str) -> Sampler:
+def read_sampler(text: str, options: DrawingOptions) -> Sampler:
     """Build a sampler from its name, or from a YAML file with a full specification."""
-    if not text.endswith((".yaml", ".yml", ".json")):
-        return by_name(text)
-    import yaml
+    written = text.endswith((".yaml", ".yml", ".json"))
+    sampler = read_file(Path(text)) if written else presets.sampler(text)
+    return redrawn(sampler, temperature=options.temperature, top_p=options.top_p)
 
+
+def read_lines(source: Path) -> list[str]:
+    """Read texts, one in every line; - is the standard input."""
     try:
-        return from_data(yaml.safe_load(Path(text).read_text(encoding="utf-8")))
-    except yaml.YAMLError as error:
-        reason = " ".join(str(error).split())
-        raise ValueError(f"{text} is not valid YAML: {reason}") from error
+        content = sys.stdin.read() if str(source) == "-" else source.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{source} is not UTF-8 text: {error}") from error
+    lines = content.removesuffix("\n").split("\n")
+    if lines == [""]:
+        raise ValueError(f"{source} has no texts")
+    return lines
 
 
-def about(job: Job, command: Sequence[str], given: str) -> dict[str, Any]:
-    """Say how the sequences of a job are made: enough to make them again."""
-    return {
-        "dsl": dsl.__version__,
-        "command": shlex.join(command),
-        "model": job.model.name,
-        "weights": _digest(job.model),
-        "sampler": to_data(job.sampler),
-        "length": job.start.tokens.shape[1],
-        "seed": job.seed,
-        "given": given,
-    }
-
-
-def draw(job: Job, description: dict[str, Any], options: DrawingOptions) -> None:
-    """Draw the sequences that are missing, write them, and sum up."""
+def draw(texts: Texts, description: dict[str, Any], options: DrawingOptions) -> None:
+    """Draw the sequences that are missing, write or print them, and sum up."""
     process = this_process()
-    store = Store.open(
-        options.out,
-        description,
-        overwrite=options.overwrite,
-        rank=process.rank,
-        ranks=process.count,
-    )
-    process.wait()  # until all have read what is there, before anyone adds to it
-    missing = [index for index in range(options.n) if index not in store.done]
-    began = time.monotonic()
-    with store, progress(len(missing), "sampling", visible=process.rank == 0) as bar:
-        for indices in batches(missing[process.rank :: process.count], options.batch_size):
-            started, batch = time.monotonic(), job.batch(indices)
-            trace = Trace(batch.denoiser) if options.trace else None
-            state = run(batch, trace.follow if trace else None, lambda s: bar.step(f"step {s}"))
-            samples = job.finish(batch, state, time.monotonic() - started)
-            if trace:  # first: what is in the store will not be drawn, and so not traced, again
-                _append(options, process, trace, fresh=not store.done)
-            store.add(samples)
-            bar.advance(len(indices) * process.count, state.tokens.numel() * process.count)
-            if options.out is None and not options.json:
-                _print(samples)
-    process.wait()
+    began, drawn = time.monotonic(), 0
+    silent = options.out is not None or options.json
+    with progress(len(texts), "sampling", visible=process.rank == 0) as bar:
+
+        def drew(samples: list[Sample], tokens: int) -> None:
+            nonlocal drawn
+            drawn += len(samples) * process.count
+            bar.advance(len(samples) * process.count, tokens * process.count)
+            for sample in () if silent else samples:
+                print(sample.text, flush=True)
+
+        watch = Watch(lambda step: bar.step(f"step {step}"), drew)
+        drawing = Drawing(
+            description, options.out, options.overwrite, options.trace, process, watch
+        )
+        store = drawing.run(len(texts), texts.parts(options.batch_size))
     if process.rank == 0:
-        store.merge()
-        _report(store, options, time.monotonic() - began, len(missing))
-
-
-def _print(samples: list[Sample]) -> None:
-    for sample in samples:
-        print(sample.text, flush=True)
-
-
-def _append(options: DrawingOptions, process: Process, trace: Trace, *, fresh: bool) -> None:
-    assert options.trace is not None
-    path = options.trace
-    if process.count > 1:
-        path = path.with_name(f"{path.name}.{process.rank}-of-{process.count}")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("w" if fresh else "a", encoding="utf-8") as file:
-        file.writelines(json.dumps(record) + "\n" for record in trace.records)
+        _report(store, options, time.monotonic() - began, drawn)
 
 
 def _report(store: Store, options: DrawingOptions, seconds: float, drawn: int) -> None:
     nfe = [sample.nfe for sample in store.samples.values()]
-    tokens = drawn * store.about["length"]
+    tokens = sum(len(sample.tokens) for sample in store.samples.values()) / len(nfe) * drawn
     report = {
         "n": len(store.samples),
         "drawn_now": drawn,
@@ -124,8 +87,11 @@ def _report(store: Store, options: DrawingOptions, seconds: float, drawn: int) -
         )
 
 
-def _digest(model: Model) -> str | None:
-    if model.weights is None:
-        return None
-    with (model.weights / WEIGHTS).open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+def what_is_given(source: Path | None, texts: Sequence[str]) -> str:
+    """Name what is known of the texts: themselves, or a hash of a file of many."""
+    if source is None:
+        return texts[0]
+    import hashlib
+
+    digest = hashlib.sha256("\n".join(texts).encode()).hexdigest()[:16]
+    return f"{len(texts)} texts {digest}"

@@ -28,10 +28,11 @@ class ExportOptions:
 def main(arguments: Sequence[str]) -> None:
     """Load, wrap, write."""
     options = parse(ExportOptions, "export", arguments)
+    from dsl.conversion import require_new
+
+    require_new(options.out)  # before transformers, which takes seconds to import
     from dsl.integrations.transformers import export
     from dsl.loading import load
 
-    if options.out.exists() and (not options.out.is_dir() or any(options.out.iterdir())):
-        raise ValueError(f"{options.out} exists and is not an empty directory")
     export(load(options.model), options.out)
     print(f"{options.out}: AutoModelForMaskedLM.from_pretrained({str(options.out)!r})")

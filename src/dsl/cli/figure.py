@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import tyro
 
+from dsl import files
 from dsl.cli.options import parse
 
 
@@ -39,11 +39,17 @@ def main(arguments: Sequence[str]) -> None:
     options = parse(FigureOptions, "figure", arguments)
     if not options.sources:
         raise ValueError(f"dsl figure {options.what} needs at least one file or directory")
-    options.out.parent.mkdir(parents=True, exist_ok=True)
+    files.require_place(options.out)
+    with files.whole(options.out) as part:
+        _draw(options, part)
+    print(options.out)
+
+
+def _draw(options: FigureOptions, out: Path) -> None:
     if options.what == "curves":
         from dsl.figures.curves import curves
 
-        curves({run.name: run for run in options.sources}, options.out)
+        curves({run.name: run for run in options.sources}, out)
     elif options.what == "paths":
         from dsl.figures.paths import paths, read_trace
 
@@ -52,37 +58,46 @@ def main(arguments: Sequence[str]) -> None:
         traces = {trace.stem: read_trace(trace) for trace in options.sources}
         if len(traces) < len(options.sources):
             raise ValueError("panels are named after their files, which must have different names")
-        options.out.write_text(paths(traces), encoding="utf-8")
+        out.write_text(paths(traces), encoding="utf-8")
     elif options.what == "geometry":
-        _geometry(options)
+        _geometry(options, out)
     else:
         from dsl.figures.tradeoff import tradeoff
 
-        record = json.loads(options.sources[0].read_text(encoding="utf-8"))
-        if "rows" not in record:
-            raise ValueError(f"{options.sources[0]} is not the results.json of dsl compare")
+        tradeoff(*_results(options.sources[0]), out)
+
+
+def _results(path: Path) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    """Read the rows of a comparison and the scores of real text; a score may be missing."""
+    record = files.parse_json(path.read_bytes(), str(path))
+    try:
         held_out = {name: score["mean"] for name, score in record["held_out"].items()}
-        tradeoff(record["rows"], held_out, options.out)
-    print(options.out)
+        rows = [{**row, "nfe": float(row["nfe"])} for row in record["rows"]]
+        named = all(isinstance(row[name], str) for row in rows for name in ("model", "sampler"))
+    except (KeyError, TypeError, AttributeError, ValueError):
+        named = False
+    scores = [*held_out.values(), *(v for row in rows for v in row.values())] if named else []
+    if not named or not all(isinstance(score, str | int | float | None) for score in scores):
+        raise ValueError(f"{path} is not the results.json of dsl compare")
+    return rows, held_out
 
 
 PROBES = 25
 """Tokens the paper's figure 2 follows."""
 
 
-def _geometry(options: FigureOptions) -> None:
+def _geometry(options: FigureOptions, out: Path) -> None:
     import torch
 
     from dsl.diagnostics.geometry import rays
     from dsl.figures.geometry import geometry
     from dsl.loading import load
-    from dsl.models.model import DSLModel
 
     if len(options.sources) > 1:
         raise ValueError(f"figure geometry is of one model, got {len(options.sources)}")
     model = load(str(options.sources[0]))
     network = model.denoiser
-    if not isinstance(network, DSLModel):
+    if model.weights is None or model.family.name != "dsl":
         raise ValueError(f"{model.name} has no converter: figure geometry is of a DSL model")
     if options.tokens:
         encoded = {text: model.encode(text) for text in options.tokens}
@@ -95,4 +110,4 @@ def _geometry(options: FigureOptions) -> None:
         chosen = torch.linspace(0, v - 1, min(v, PROBES)).round().long().tolist()
     snr = torch.logspace(-2, math.log10(80), 60)
     names = [model.decode([token]).replace(" ", "␣") for token in chosen]
-    geometry(rays(network, chosen, snr), names, options.out)
+    geometry(rays(network, chosen, snr), names, out)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import tyro
 
@@ -12,23 +13,54 @@ from dsl.cli.options import DrawingOptions, parse
 
 @dataclass(frozen=True, kw_only=True)
 class InfillOptions(DrawingOptions):
-    """Fill the gaps of a text: "the capital of [12] is london" has a gap of twelve tokens."""
+    """Fill the gaps of a text: "the capital of [12] is london" has a gap of twelve tokens.
 
-    text: tyro.conf.Positional[str]
+    With --file, every line is such a text, and -n versions of each are printed in their order. To a
+    model of documents a text is a whole one: it ends where it ends.
+    """
+
+    text: tyro.conf.Positional[str] = ""
     """The text, with every gap written as [length]."""
+    file: Path | None = None
+    """A file with a text in every line; - is the standard input."""
+    open_end: bool = False
+    """Let a model of documents write on after the text."""
     sampler: str = "roar"
     """The path: a name with its steps and fields, or a YAML file with a full specification."""
+
+    def check(self) -> None:
+        """Refuse values that no run can have."""
+        super().check()
+        if bool(self.text) == (self.file is not None):
+            raise ValueError('give one text, such as "a [3] b", or --file, and not both')
 
 
 def main(arguments: Sequence[str]) -> None:
     """Load the model, read the gaps, draw."""
     options = parse(InfillOptions, "infill", arguments)
-    from dsl.cli.drawing import about, draw, read_sampler
-    from dsl.generation import Job, Start, count_characters, parse_gaps
+    from dsl.cli.drawing import draw, read_lines, read_sampler, what_is_given
+    from dsl.drawing import infillings
+    from dsl.generation import require_served
+    from dsl.known_text import count_characters
     from dsl.loading import load
+    from dsl.provenance import about
 
-    sampler = read_sampler(options.sampler)
-    model = load(options.model, length=count_characters(options.text), device=options.device)
-    start = Start.known(model, [parse_gaps(model, options.text)])
-    job = Job(model, sampler, start, options.seed)
-    draw(job, about(job, ["dsl", "infill", *arguments], options.text), options)
+    sampler = read_sampler(options.sampler, options)
+    given = [options.text] if options.file is None else read_lines(options.file)
+    model = load(options.model, length=count_characters(given[0]), device=options.device)
+    require_served(model, sampler)
+    texts = infillings(
+        model, sampler, given, open_end=options.open_end, n=options.n, seed=options.seed
+    )
+    lengths = {len(row) for row in texts.hints}
+    description = about(
+        model,
+        sampler,
+        length=lengths.pop() if len(lengths) == 1 else None,
+        seed=options.seed,
+        given=what_is_given(options.file, [f"{text}[…]" for text in given])
+        if options.open_end
+        else what_is_given(options.file, given),
+        command=["dsl", "infill", *arguments],
+    )
+    draw(texts, description, options)

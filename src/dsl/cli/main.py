@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
+import textwrap
 from collections.abc import Sequence
 from importlib import import_module
+from importlib.metadata import version
 
 from dsl import __version__
 from dsl.cli.memory import keep_freed_memory
+from dsl.cli.output import delivered, drop_output, say, suit_the_terminal
 
 VERBS = {
     "data": "Fetch, verify and describe a corpus.",
@@ -17,6 +21,7 @@ VERBS = {
     "infill": "Fill the gaps of a text.",
     "likelihood": "Score a corpus with every likelihood estimator, and audit them.",
     "calibrate": "Measure whether a model's confidence can be believed.",
+    "probe": "Damage held-out text, and count how much of it a model puts right.",
     "evaluate": "Measure samples against real text, with errors and a protocol.",
     "compare": "Compare models and samplers over steps and seeds: table and figure.",
     "figure": "Draw training curves or a comparison from files.",
@@ -31,13 +36,27 @@ VERBS = {
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one verb; return the exit status."""
-    arguments = list(sys.argv[1:] if arguments is None else arguments)
+    suit_the_terminal()
+    try:
+        return delivered(answer(list(sys.argv[1:] if arguments is None else arguments)))
+    except SystemExit as stop:  # how tyro ends, after help or a mistake
+        status = delivered(1 if stop.code else 0)
+        if status and not stop.code:
+            raise SystemExit(status) from None
+        raise
+
+
+def answer(arguments: Sequence[str]) -> int:
+    """Describe the command itself, or run the verb; return the exit status."""
+    for place, argument in enumerate(arguments, 1):
+        if any("\ud800" <= character <= "\udfff" for character in argument):
+            what = os.fsencode(argument)
+            print(f"dsl: argument {place} is not valid UTF-8: {what!r}", file=sys.stderr)
+            return 2
     if not arguments or arguments[0] in ("-h", "--help"):
-        print(usage())
-        return 0
+        return say(usage())
     if arguments[0] in ("-V", "--version"):
-        print(f"dsl {__version__}")
-        return 0
+        return say(f"dsl {__version__}, torch {version('torch')}")
     verb, *rest = arguments
     if verb not in VERBS:
         print(f"dsl: {verb!r} is not a command\n\n{usage()}", file=sys.stderr)
@@ -47,13 +66,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def usage() -> str:
     """Describe the command line. Nothing here imports torch, so help answers at once."""
-    width = max(map(len, VERBS))
-    verbs = "\n".join(f"  {name:<{width}}  {line}" for name, line in VERBS.items())
+    columns, width = shutil.get_terminal_size().columns, max(map(len, VERBS))
+    filler = textwrap.TextWrapper(columns, subsequent_indent=" " * (width + 4))
+    verbs = "\n".join(filler.fill(f"  {name:<{width}}  {line}") for name, line in VERBS.items())
+    about = "Discrete Stochastic Localization: diffusion language models over continuous states."
     return (
-        "usage: dsl COMMAND [OPTIONS]\n\n"
-        "Discrete Stochastic Localization: diffusion language models over continuous token "
-        f"states.\n\ncommands:\n{verbs}\n\n"
-        "dsl COMMAND --help describes a command; dsl --version prints the version."
+        f"usage: dsl COMMAND [OPTIONS]\n\n{textwrap.fill(about, columns)}\n\n"
+        f"commands:\n{verbs}\n\n"
+        "dsl COMMAND --help describes a command; dsl --version prints the versions."
     )
 
 
@@ -67,14 +87,30 @@ def run(verb: str, arguments: Sequence[str]) -> int:
         import_module(f"dsl.cli.{verb.replace('-', '_')}").main(arguments)
     except BrokenPipeError:
         # The reader has left (`dsl … | head`); what is still buffered has nowhere to go.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        drop_output()
         return 141
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return 130
-    except (ValueError, OSError, ImportError) as error:
-        if os.environ.get("DSL_TRACEBACK"):
+    except (ValueError, OSError, ImportError, MemoryError, RuntimeError) as error:
+        spent = isinstance(error, MemoryError) or _is_want_of_memory(error)
+        if os.environ.get("DSL_TRACEBACK") or (isinstance(error, RuntimeError) and not spent):
             raise
-        print(f"dsl {verb}: {error}", file=sys.stderr)
+        why = "not enough memory; ask for less at a time" if spent else _one_line(error)
+        print(f"dsl {verb}: {why}", file=sys.stderr)
         return 1
     return 0
+
+
+LONGEST = 600
+"""Characters of a message, which may repeat what somebody wrote."""
+
+
+def _one_line(error: BaseException) -> str:
+    text = " ".join(line.strip() for line in str(error).splitlines())
+    return text if len(text) <= LONGEST else f"{text[:LONGEST]}…"
+
+
+def _is_want_of_memory(error: BaseException) -> bool:
+    """Whether torch could not allocate a tensor: on a CPU it has no class for that."""
+    return type(error).__name__ == "OutOfMemoryError" or "can't allocate memory" in str(error)

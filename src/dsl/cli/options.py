@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import inspect
+import shutil
+import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Protocol, TypeVar, runtime_checkable
 
 import tyro
+
+from dsl.arguments import SEEDS, within
+from dsl.files import require_place
 
 T = TypeVar("T")
 
@@ -18,11 +24,22 @@ def parse(kind: type[T], verb: str, arguments: Sequence[str]) -> T:
         kind,
         args=list(arguments),
         prog=f"dsl {verb}",
+        description=wrapped(inspect.getdoc(kind) or ""),
         config=(tyro.conf.PositionalMetavarFromFieldName, tyro.conf.DisallowNone),
     )
     if isinstance(options, Checked):
         options.check()
     return options
+
+
+def wrapped(text: str) -> str:
+    """Break paragraphs into lines that fit the terminal, and are not too long to be read.
+
+    The lines are indented because tyro joins a line to the one before if it begins with a letter.
+    """
+    width = min(100, shutil.get_terminal_size().columns)
+    filler = textwrap.TextWrapper(width, initial_indent="  ", subsequent_indent="  ")
+    return "\n\n".join(filler.fill(" ".join(part.split())) for part in text.split("\n\n"))
 
 
 @runtime_checkable
@@ -45,6 +62,10 @@ class DrawingOptions:
     """A bundled model, a checkpoint directory, a hub id, or an oracle such as oracle:cyclic-7."""
     n: Annotated[int, tyro.conf.arg(aliases=["-n"])] = 1
     """How many sequences."""
+    temperature: float | None = None
+    """Overrides the sampler's own; 0 takes the most likely tokens."""
+    top_p: float | None = None
+    """Overrides the sampler's own: the mass of the tokens that are drawn from."""
     seed: int = 0
     """With a sequence's index it determines the text; batch size and processes do not."""
     batch_size: int = 32
@@ -62,5 +83,9 @@ class DrawingOptions:
 
     def check(self) -> None:
         """Refuse values that no run can have."""
-        if self.n < 1 or self.batch_size < 1 or self.seed < 0:
-            raise ValueError("-n and --batch-size must be at least 1, and --seed at least 0")
+        within(self, n=(1, 10**7), batch_size=(1, 10**6), seed=SEEDS)
+        within(self, temperature=(0, 10**6), top_p=(0, 1))
+        if self.out is not None:
+            require_place(self.out)
+        if self.trace is not None and (self.trace.is_dir() or not self.trace.exists()):
+            require_place(self.trace)  # what is neither may be a pipe

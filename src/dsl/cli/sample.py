@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
+from dsl.arguments import LENGTHS, within
 from dsl.cli.options import DrawingOptions, parse
 
 
@@ -16,7 +18,8 @@ class SampleOptions(DrawingOptions):
     first-hitting, first-hitting@T, roar, causal, edm@T, localize@T, hybrid@Tc+Tm; and vp@T for VP
     networks. Any field can follow after a colon, as in remdm-loop@128:eta=0.02,top_p=0.9.
 
-    Under torchrun the sequences are shared by the processes; the texts do not change.
+    A model of documents chooses the length of its texts, up to --length. Under torchrun the
+    sequences are shared by the processes; the texts do not change.
     """
 
     length: int | None = None
@@ -25,29 +28,54 @@ class SampleOptions(DrawingOptions):
     """The path: a name with its steps and fields, or a YAML file with a full specification."""
     prompt: str = ""
     """Text that every sequence begins with."""
+    prompts: Path | None = None
+    """A file with a prompt in every line, - for the standard input; -n sequences for each."""
     suffix: str = ""
     """Text that every sequence ends with."""
+
+    def check(self) -> None:
+        """Refuse values that no run can have."""
+        super().check()
+        within(self, length=LENGTHS)
+        if self.prompt and self.prompts is not None:
+            raise ValueError("give --prompt or --prompts, not both")
 
 
 def main(arguments: Sequence[str]) -> None:
     """Load the model, pin prompt and suffix, draw."""
     options = parse(SampleOptions, "sample", arguments)
-    from dsl.cli.drawing import about, draw, read_sampler
-    from dsl.evidence import Known, Observation, Unknown
-    from dsl.generation import Job, Start
+    from dsl.cli.drawing import draw, read_lines, read_sampler, what_is_given
+    from dsl.drawing import completions
+    from dsl.generation import require_served
+    from dsl.hints import Unknown
     from dsl.loading import load
+    from dsl.provenance import about
 
-    sampler = read_sampler(options.sampler)
+    sampler = read_sampler(options.sampler, options)
+    prompts = [options.prompt] if options.prompts is None else read_lines(options.prompts)
     model = load(options.model, length=options.length, device=options.device)
+    require_served(model, sampler)
     length = model.length if options.length is None else options.length
     model.require_length(length)
-    before = model.encode(options.prompt) if options.prompt else []
-    after = model.encode(options.suffix) if options.suffix else []
-    gap = length - len(before) - len(after)
-    if gap < 0:
-        raise ValueError(f"prompt and suffix have {length - gap} tokens, the sequence {length}")
-    hints: list[Observation] = [Known(token) for token in before]
-    hints += [Unknown()] * gap + [Known(token) for token in after]
-    job = Job(model, sampler, Start.known(model, [hints]), options.seed)
-    given = f"{options.prompt}[{gap}]{options.suffix}"
-    draw(job, about(job, ["dsl", "sample", *arguments], given), options)
+    texts = completions(
+        model,
+        sampler,
+        prompts,
+        length=length,
+        suffix=options.suffix,
+        n=options.n,
+        seed=options.seed,
+    )
+    gap = sum(isinstance(hint, Unknown) for hint in texts.hints[0])
+    shown = [f"{prompt}[…]{options.suffix}" for prompt in prompts]
+    if options.prompts is None:
+        shown = [f"{options.prompt}[{gap}]{options.suffix}"]
+    description = about(
+        model,
+        sampler,
+        length=length,
+        seed=options.seed,
+        given=what_is_given(options.prompts, shown),
+        command=["dsl", "sample", *arguments],
+    )
+    draw(texts, description, options)

@@ -12,6 +12,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from dsl.arguments import SEEDS, within
 from dsl.cli.options import parse
 
 if TYPE_CHECKING:
@@ -35,10 +36,7 @@ class ToyOptions:
 
     def check(self) -> None:
         """Refuse values that no run can have."""
-        if not 2 <= self.size <= 26:
-            raise ValueError(f"--size must lie in 2 … 26, got {self.size}")
-        if self.steps < 1 or self.draws < 1 or self.seed < 0:
-            raise ValueError("--steps and --draws must be at least 1, and --seed at least 0")
+        within(self, size=(2, 26), steps=(1, 10**6), draws=(1, 10**5), seed=SEEDS)
 
 
 def main(arguments: Sequence[str]) -> None:

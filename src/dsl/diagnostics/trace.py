@@ -10,10 +10,12 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from dsl.denoiser import Denoiser
 from dsl.diagnostics.sharpness import sharpness
 from dsl.sampling.state import State
 from dsl.types import MASK
+
+REVEALED = 100.0
+"""The SNR that a known token is drawn at if its network has no SNRs: the γ_max of DSL's models."""
 
 
 @dataclass
@@ -25,7 +27,8 @@ class Trace:
     every change of symbol after the first step, [MASK] counted as a symbol (the definition).
     """
 
-    denoiser: Denoiser
+    denoiser: Any
+    """The network that is walked."""
     measure_sharpness: bool = True
     """Read the whole posterior after every step: a full forward each, not counted as NFE."""
     top_p: float = 0.9
@@ -69,7 +72,7 @@ class Trace:
                 "uncertainty": sharp.uncertainty,
                 "entropy": sharp.entropy,
             }
-        levels = state.levels(self.denoiser.snr_max)
+        levels = state.levels(getattr(self.denoiser, "snr_max", REVEALED))
         for row, name in enumerate(names):
             record: dict[str, Any] = {"index": name, "step": number, "stage": state.stage}
             record |= {key: column[row].item() for key, column in columns.items()}

@@ -7,31 +7,21 @@ posterior at every position is held against the token that was there.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from dsl.baselines.mdlm import MdlmModel
-from dsl.channel import observe
-from dsl.denoiser import Clocked, Denoiser, Endpoints, at_once
-from dsl.likelihoods.chain_rule import Autoregressive
+from dsl.denoiser import at_once
 from dsl.likelihoods.estimate import require_logits
-from dsl.snr import reveal_set
+from dsl.loading import Model, load
 from dsl.streams import Streams
-from dsl.types import MASK, Tokens
-
-MASKED = "masked"
-"""The level of masked positions, the others revealed in random numbers: ROAR's states."""
-PREFIX = "prefix"
-"""The level of an autoregressive model: each token given those before it."""
-
-Level = float | str
-
-LEVELS: tuple[Level, ...] = (MASKED, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 50.0, 80.0, 100.0)
-"""From nothing to nearly clean; 50 and above are where refinement decides."""
+from dsl.teacher_forcing import Level, Unpadded
+from dsl.types import Tokens
 
 TEMPERATURES = torch.logspace(-1, 1, 81, dtype=torch.float64)
 
@@ -110,35 +100,19 @@ def risk_coverage(
 
 
 def logits_at(
-    denoiser: Denoiser, tokens: Tokens, level: Level, *, generator: Streams
+    network: Any, tokens: Tokens, level: Level, *, generator: Streams
 ) -> Iterator[tuple[Float[Tensor, "n v"], Int[Tensor, "n"], Int[Tensor, "n"]]]:
     """Corrupt to a level and ask: yield logits, true tokens and the sequence of each row."""
-    for part in torch.arange(len(tokens)).split(at_once(denoiser, tokens.shape[1])):
+    for part in torch.arange(len(tokens)).split(at_once(network, tokens.shape[1])):
         rows = tokens[part]
-        at = torch.ones_like(rows, dtype=torch.bool)
-        streams = generator.take(part.tolist())
         with torch.no_grad():
-            if level == MASKED:
-                at = ~reveal_set(tuple(rows.shape), generator=streams, device=rows.device)  # type: ignore[arg-type]
-                logits = denoiser(Endpoints(rows.masked_fill(at, MASK)), at=at)
-            elif level == PREFIX:
-                if not isinstance(denoiser, Autoregressive):
-                    raise ValueError("only an autoregressive model answers from prefixes")
-                logits = denoiser.teacher_forced(rows)[at]
-            else:
-                snr = torch.full(rows.shape, float(level), device=rows.device)
-                x = denoiser.codebook.detach()[rows]
-                z = observe(x, snr.to(x.dtype), generator=streams)
-                if isinstance(denoiser, Clocked):
-                    logits = denoiser.at_snr(z, snr[:, 0].to(z.dtype))[at]
-                else:
-                    logits = denoiser(z)[at]
+            logits, at = level.ask(network, rows, generator=generator.take(part.tolist()))
         require_logits(logits)
         yield logits, rows[at], part.to(rows.device).unsqueeze(1).expand_as(rows)[at]
 
 
 def answers(
-    denoiser: Denoiser,
+    network: Any,
     tokens: Tokens,
     level: Level,
     *,
@@ -147,7 +121,7 @@ def answers(
 ) -> Answers:
     """Return the top answer at every position, at a temperature."""
     parts = []
-    for logits, wanted, sequence in logits_at(denoiser, tokens, level, generator=generator):
+    for logits, wanted, sequence in logits_at(network, tokens, level, generator=generator):
         log_p = (logits.double() / temperature).log_softmax(dim=-1)
         best, guess = log_p.max(dim=-1)
         nats = -log_p.gather(-1, wanted.unsqueeze(-1)).squeeze(-1)
@@ -155,12 +129,10 @@ def answers(
     return Answers(*(torch.cat(column).cpu() for column in zip(*parts, strict=True)))
 
 
-def best_temperature(
-    denoiser: Denoiser, tokens: Tokens, level: Level, *, generator: Streams
-) -> float:
+def best_temperature(network: Any, tokens: Tokens, level: Level, *, generator: Streams) -> float:
     """Return the temperature of the smallest cross-entropy; a grid, so that no logits are kept."""
     total = torch.zeros(len(TEMPERATURES), dtype=torch.float64)
-    for logits, wanted, _ in logits_at(denoiser, tokens, level, generator=generator):
+    for logits, wanted, _ in logits_at(network, tokens, level, generator=generator):
         for i, temperature in enumerate(TEMPERATURES):
             scaled = logits.double() / temperature
             total[i] += torch.nn.functional.cross_entropy(scaled, wanted, reduction="sum").cpu()
@@ -171,7 +143,8 @@ def best_temperature(
 class Calibration:
     """What is known about confidence at one level."""
 
-    level: Level
+    level: str | float
+    """Its name, or its SNR."""
     positions: int
     accuracy: float
     confidence: float
@@ -188,8 +161,8 @@ class Calibration:
     risk_coverage: RiskCoverage
 
 
-def calibrate(
-    denoiser: Denoiser,
+def calibrate_at(
+    network: Any,
     tokens: Tokens,
     level: Level,
     *,
@@ -206,16 +179,16 @@ def calibrate(
     half = len(tokens) // 2
     device = tokens.device
     fit = Streams.derive(seed, range(half), device=device)
-    temperature = best_temperature(denoiser, tokens[:half], level, generator=fit)
+    temperature = best_temperature(network, tokens[:half], level, generator=fit)
 
     def judged(at: float) -> Answers:
         streams = Streams.derive(seed, range(half, len(tokens)), device=device)
-        return answers(denoiser, tokens[half:], level, generator=streams, temperature=at)
+        return answers(network, tokens[half:], level, generator=streams, temperature=at)
 
     plain, after = judged(1.0), judged(temperature)
     found = reliability(plain.confidence, plain.correct, bins=bins)
     return Calibration(
-        level,
+        level.label,
         len(plain.confidence),
         float(plain.correct.double().mean()),
         float(plain.confidence.mean()),
@@ -229,24 +202,34 @@ def calibrate(
     )
 
 
-def levels_of(denoiser: Denoiser, wanted: Sequence[Level] = ()) -> list[Level]:
-    """Return the levels a model can be asked about, refusing wanted ones that it cannot."""
-    low, high = denoiser.snr_range if isinstance(denoiser, Clocked) else (0.0, math.inf)
-    known: list[Level] = [g for g in LEVELS if not isinstance(g, str) and low <= g <= high]
-    if isinstance(denoiser, Autoregressive):
-        known = [PREFIX]
-    elif isinstance(denoiser, MdlmModel):
-        known = [MASKED]
-    elif not isinstance(denoiser, Clocked):
-        known = list(LEVELS)
-    if not wanted:
-        return known
-    anywhere = not isinstance(denoiser, Autoregressive | MdlmModel)
-    bad = [g for g in wanted if isinstance(g, str) or not (anywhere and low <= g <= high)]
-    if bad:
-        shown = ", ".join(map(str, bad))
-        raise ValueError(f"this model cannot be asked at SNR {shown}; it can at {known}")
-    return list(wanted)
+def calibrate(
+    model: str | Path | Model,
+    tokens: Tokens,
+    *,
+    snrs: Sequence[float] = (),
+    seed: int = 0,
+    bins: int = 15,
+    on_level: Callable[[Calibration], None] | None = None,
+) -> list[Calibration]:
+    """Measure whether a model's confidence can be believed, level by level.
+
+    Args:
+        model: Whose confidence; its family says at which levels it can be asked.
+        tokens: Blocks of held-out text. Half of them fit a temperature, the others are judged.
+        snrs: SNRs to corrupt to; the family's own levels if not given.
+        seed: Where the random numbers start.
+        bins: Bins of confidence.
+        on_level: Told of every level when it is done.
+    """
+    model = model if isinstance(model, Model) else load(model)
+    placed = tokens.to(model.device)
+    found = []
+    for level in model.family.levels(model.denoiser, snrs):
+        asked = Unpadded(level, model.ends) if model.documents else level
+        found.append(calibrate_at(model.denoiser, placed, asked, seed=seed, bins=bins))
+        if on_level:
+            on_level(found[-1])
+    return found
 
 
 def _bootstrap(found: Answers, bins: int, resamples: int, seed: int) -> float:

@@ -14,6 +14,8 @@ Ids = Sequence[int]
 def sentence_entropy(tokens: Ids) -> float:
     """Return the entropy of a sequence's own token histogram, in nats (C.4)."""
     n = len(tokens)
+    if not n:
+        return math.nan
     return -sum(c / n * math.log(c / n) for c in Counter(tokens).values())
 
 
@@ -79,13 +81,18 @@ def _among(wanted: np.ndarray, ordered: np.ndarray) -> np.ndarray:
     return found
 
 
-def known_words(text: str, vocabulary: frozenset[str]) -> float:
+def known_words(
+    text: str, vocabulary: frozenset[str], *, whole: tuple[bool, bool] = (False, False)
+) -> float:
     """Return the share of a text's whole words that a vocabulary has.
 
-    A first or last word that touches the edge may be cut by it, and is left out.
+    A first or last word that touches the edge may be cut by it, and is left out unless `whole` says
+    that the text begins, or ends, there.
     """
     words = text.split()
-    words = words[not text[:1].isspace() : len(words) - (not text[-1:].isspace())]
+    first = not whole[0] and not text[:1].isspace()
+    last = not whole[1] and not text[-1:].isspace()
+    words = words[first : len(words) - last]
     return sum(word in vocabulary for word in words) / len(words) if words else math.nan
 
 

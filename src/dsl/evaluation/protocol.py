@@ -7,8 +7,9 @@ from collections.abc import Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
-MEASURES = {
+TEXTS = {
     "mauve": "MAUVE",
+    "judged_nats": "nats per token by the teacher",
     "genppl": "GenPPL",
     "judged_bits": "bits per character by the language model",
     "sentence_entropy": "sentence entropy (nats)",
@@ -17,8 +18,34 @@ MEASURES = {
     "novelty": "novel n-grams",
     "known_words": "words of the training text",
     "end_rate": "samples with an end",
+    "empty": "samples without text",
 }
-"""What is measured of samples, in the order of tables, and what it is called there."""
+"""What is measured of texts, in the order of tables, and what it is called there."""
+
+MOLECULES = {
+    "valid": "valid",
+    "unique_1k": "unique@1k",
+    "unique_10k": "unique@10k",
+    "novel": "novel",
+    "filters": "passed filters",
+    "int_div": "IntDiv",
+    "int_div2": "IntDiv2",
+    "fcd_test": "FCD, test",
+    "fcd_scaffold": "FCD, scaffold-test",
+    "snn_test": "SNN, test",
+    "snn_scaffold": "SNN, scaffold-test",
+    "frag_test": "Frag, test",
+    "frag_scaffold": "Frag, scaffold-test",
+    "scaf_test": "Scaf, test",
+    "scaf_scaffold": "Scaf, scaffold-test",
+    "logp_test": "logP, distance",
+    "sa_test": "SA, distance",
+    "qed_test": "QED, distance",
+    "weight_test": "weight, distance",
+}
+"""The same of molecules."""
+
+MEASURES = TEXTS | MOLECULES
 
 LIBRARIES = ("torch", "transformers", "mauve-text", "faiss-cpu", "torchmetrics")
 
@@ -31,10 +58,10 @@ def text_hash(texts: Sequence[str]) -> str:
     return hasher.hexdigest()[:16]
 
 
-def versions() -> dict[str, str]:
+def versions(libraries: Sequence[str] = LIBRARIES) -> dict[str, str]:
     """Return the versions of what takes part in an evaluation and is installed."""
     found = {}
-    for name in LIBRARIES:
+    for name in libraries:
         try:
             found[name] = version(name)
         except PackageNotFoundError:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -14,15 +13,18 @@ import torch
 from jaxtyping import Float
 from tokenizers import Tokenizer
 
-import dsl
 from dsl.data.corpora import BETWEEN, Corpus
+from dsl.data.documents import Kind, blocks, document
 from dsl.data.tokenizers import decode, ends
-from dsl.data.windows import Windows, tokenise
+from dsl.data.windows import tokenise
 from dsl.evaluation import diversity
+from dsl.evaluation.judges import Judge, digest
 from dsl.evaluation.mauve import PAPER_SEED, mauve
-from dsl.evaluation.oracles import Judge, digest
 from dsl.evaluation.protocol import text_hash, versions
-from dsl.samples import Sample
+from dsl.evaluation.teacher import Teacher, is_ours
+from dsl.files import whole
+from dsl.sample_file import Sample
+from dsl.version import __version__
 
 
 @dataclass(frozen=True)
@@ -31,7 +33,7 @@ class Settings:
 
     features: Path | None = None
     """The directory of the model whose features MAUVE compares; None leaves MAUVE out."""
-    oracle: Path | None = None
+    judge: Path | None = None
     """The directory of the language model of GenPPL; None leaves it out."""
     ngram: int = 4
     """Tokens in an n-gram of repetition and distinctness."""
@@ -45,6 +47,8 @@ class Settings:
     """K-means clusters; a tenth of the samples if not given."""
     most: int = 1024
     """The most tokens a judge reads of a text."""
+    device: str = "cpu"
+    """Where the judges run."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,24 +62,39 @@ class Reference:
     """Training tokens, for novelty."""
     vocabulary: frozenset[str] | None = None
     """Training words, for the share of real words."""
+    held_out_tokens: list[list[int]] | None = None
+    """The tokens of what is judged; those of its texts, if not given."""
 
     @classmethod
     def cut(
-        cls, corpus: Corpus, split: str, n: int, length: int, tokenizer: Tokenizer
+        cls,
+        corpus: Corpus,
+        split: str,
+        n: int,
+        length: int,
+        tokenizer: Tokenizer,
+        *,
+        documents: bool = False,
+        share: bool = False,
     ) -> Reference:
         """Take 2n blocks of so many tokens, spread evenly over a split, in turn for each half.
 
-        They begin and end with the specials that the model's blocks have, as its samples do.
+        They begin and end with the specials that the model's blocks have, as its samples do; of
+        blocks that are documents, the first document is the text.
         """
-        tokens = tokenise(corpus, split, tokenizer)
-        rows = Windows(tokens, length, ends=ends(tokenizer)).spread(2 * n)
+        tokens, about = tokenise(corpus, split, tokenizer), ends(tokenizer)
+        kind: Kind = "documents" if documents else "wrap"
+        rows = blocks(corpus, tokens, length, kind, ends=about, share=share).spread(2 * n)
         if len(rows) < 2 * n:
             raise ValueError(
                 f"{2 * n} blocks of {length} tokens do not fit into the {len(tokens)} of "
                 f"{corpus.name}'s {split} split"
             )
-        texts = [decode(tokenizer, row) for row in rows.tolist()]
-        return cls(f"{corpus.name}/{split}", texts[0::2], texts[1::2])
+        listed = rows.tolist()
+        words = [document(row, about) for row in listed] if documents else listed
+        texts = [decode(tokenizer, row) for row in words]
+        judged = listed[1::2] if documents else None
+        return cls(f"{corpus.name}/{split}", texts[0::2], texts[1::2], held_out_tokens=judged)
 
     def with_training(self, corpus: Corpus, tokenizer: Tokenizer) -> Reference:
         """Remember the training split's tokens and words."""
@@ -95,30 +114,34 @@ class Measure:
         reference: Reference,
         tokenizer: Tokenizer,
         *,
+        documents: bool = False,
         cache: Path | None = None,
         tell: Callable[[str], None] = lambda _: None,
     ) -> None:
         if not reference.texts:
             raise ValueError("the reference has no texts")
         self.settings, self.reference, self.tokenizer = settings, reference, tokenizer
-        self.ends = frozenset(ends(tokenizer)[1])
+        self.ends, self.documents = ends(tokenizer), documents
         self.cache, self.tell = cache, tell
         self._judges: dict[Path, Judge] = {}
+        self._taught: Teacher | None = None
         self._held_out: dict[str, Any] | None = None
         self._seen: diversity.Seen | None = None
 
     def protocol(self) -> dict[str, Any]:
         """Return everything a number depends on but the samples themselves."""
         settings = asdict(self.settings)
-        for name in ("features", "oracle"):
+        del settings["device"]  # a number should not depend on where it was computed
+        for name in ("features", "judge"):
             folder: Path | None = settings[name]
             settings[name] = None if folder is None else f"{folder.name} {digest(folder)}"
         return {
-            "dsl": dsl.__version__,
+            "dsl": __version__,
             "reference": f"{self.reference.name} {text_hash(self.reference.texts)}",
             "reference_texts": len(self.reference.texts),
             "tokenizer": text_hash([self.tokenizer.to_str()]),
             "mauve_seed": PAPER_SEED,
+            **({"documents": True} if self.documents else {}),
             **settings,
             "versions": versions(),
         }
@@ -146,37 +169,62 @@ class Measure:
         """Measure real text that the reference does not contain, once."""
         if self._held_out is None:
             texts = self.reference.held_out
-            rows = [self.tokenizer.encode(text, add_special_tokens=False).ids for text in texts]
+            rows = self.reference.held_out_tokens
+            if rows is None:
+                rows = [self.tokenizer.encode(text, add_special_tokens=False).ids for text in texts]
             self._held_out = self.texts(texts, rows)
         return self._held_out
 
     def texts(self, texts: Sequence[str], ids: Sequence[Sequence[int]]) -> dict[str, Any]:
-        """Measure texts given with their tokens."""
+        """Measure texts given with their tokens; of documents, what comes before the end counts."""
         n = self.settings.ngram
+        ended = [self._ended(row) for row in ids]
+        rows = [document(row, self.ends) for row in ids] if self.documents else ids
         scores: dict[str, Any] = {
-            "sentence_entropy": _mean([diversity.sentence_entropy(row) for row in ids]),
-            "repetition": _mean([diversity.repetition(row, n) for row in ids]),
-            "distinct": {"mean": diversity.distinct(ids, n)},
+            "sentence_entropy": _mean([diversity.sentence_entropy(row) for row in rows]),
+            "repetition": _mean([diversity.repetition(row, n) for row in rows]),
+            "distinct": {"mean": diversity.distinct(rows, n)},
         }
-        if self.ends:
-            # an end inside the block: the last place has one by construction
-            inside = [not self.ends.isdisjoint(row[1:-1]) for row in ids]
-            scores["end_rate"] = _mean([float(found) for found in inside])
+        if self.ends[1]:
+            scores["end_rate"] = _mean([float(found) for found in ended])
+        if self.documents:
+            scores["empty"] = _mean([float(not text) for text in texts])
         if self.reference.training is not None:
             if self._seen is None:
                 self.tell("sorting the training text's n-grams")
                 self._seen = diversity.Seen(self.reference.training, self.settings.novelty)
-            scores["novelty"] = _mean(self._seen.novelty(ids))
-        if self.reference.vocabulary is not None:
-            known = [diversity.known_words(text, self.reference.vocabulary) for text in texts]
+            scores["novelty"] = _mean(self._seen.novelty(rows))
+        if (words := self.reference.vocabulary) is not None:
+            edges = [(self.documents, self.documents and found) for found in ended]
+            pairs = zip(texts, edges, strict=True)
+            known = [diversity.known_words(text, words, whole=edge) for text, edge in pairs]
             scores["known_words"] = _mean(known)
-        if self.settings.oracle is not None:
+        said = [pair for pair in zip(texts, ids, strict=True) if pair[0] or not self.documents]
+        scores |= self._judged([text for text, _ in said], [row for _, row in said])
+        return {name: _finite(score) for name, score in scores.items()}
+
+    def _ended(self, row: Sequence[int]) -> bool:
+        """Whether a text ends inside its block; the last place of a window has an end anyway."""
+        inside = row[len(self.ends[0]) :] if self.documents else row[1:-1]
+        return not set(self.ends[1]).isdisjoint(inside)
+
+    def _judged(self, texts: Sequence[str], ids: Sequence[Sequence[int]]) -> dict[str, Any]:
+        """Ask the pretrained models, which can say nothing of an empty text."""
+        scores: dict[str, Any] = {}
+        if not texts and (self.settings.judge or self.settings.features):
+            raise ValueError("all texts are empty; nothing can be said about them")
+        if self.settings.judge is not None:
             self.tell("scoring with the language model")
-            scored = self._judge(self.settings.oracle).score(texts, most=self.settings.most)
-            for name, value in (
-                ("genppl", scored.perplexity()),
-                ("judged_bits", scored.bits_per_character()),
-            ):
+            values: dict[str, tuple[float, float]] = {}
+            if is_ours(self.settings.judge):
+                teacher = self._teacher(self.settings.judge)
+                scored = teacher.score(texts, ids, self.tokenizer)
+                values["judged_nats"] = scored.nats_per_token()
+            else:
+                scored = self._judge(self.settings.judge).score(texts, most=self.settings.most)
+            values["genppl"] = scored.perplexity()
+            values["judged_bits"] = scored.bits_per_character()
+            for name, value in values.items():
                 scores[name] = dict(zip(("mean", "stderr"), value, strict=True))
         if self.settings.features is not None:
             p, q = self._features(self.reference.texts), self._features(texts)
@@ -189,12 +237,17 @@ class Measure:
                 resamples=self.settings.resamples,
             )
             scores["mauve"] = {"mean": found.value, **asdict(found)}
-        return {name: _finite(score) for name, score in scores.items()}
+        return scores
+
+    def _teacher(self, folder: Path) -> Teacher:
+        if self._taught is None:
+            self._taught = Teacher.load(folder, device=self.settings.device)
+        return self._taught
 
     def _judge(self, folder: Path) -> Judge:
         if folder not in self._judges:
             self.tell(f"loading {folder.name}")
-            self._judges[folder] = Judge.load(folder)
+            self._judges[folder] = Judge.load(folder, device=self.settings.device)
         return self._judges[folder]
 
     def _features(self, texts: Sequence[str]) -> Float[np.ndarray, "n h"]:
@@ -210,10 +263,8 @@ class Measure:
         self.tell("taking features")
         found = self._judge(folder).features(texts, most=self.settings.most)
         if kept is not None:
-            kept.parent.mkdir(parents=True, exist_ok=True)
-            part = kept.with_suffix(f".{os.getpid()}.part.npy")
-            np.save(part, found)
-            os.replace(part, kept)
+            with whole(kept) as part:
+                np.save(part, found)
         return found
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 
-import yaml
-
 from dsl.extras import require
+from dsl.files import parse_json
+from dsl.scoring.validation import REPAIR
+from dsl.strict import read_yaml
 
 NAMES = {
     "chain-rule": "chain rule, exact",
@@ -23,16 +23,19 @@ def read(run: Path) -> dict[str, list[tuple[float, float, float]]]:
     log, recipe = run / "log.jsonl", run / "recipe.yaml"
     if not (log.is_file() and recipe.is_file()):
         raise FileNotFoundError(f"{run} is not a run: it has no log.jsonl beside a recipe.yaml")
-    settings = yaml.safe_load(recipe.read_text(encoding="utf-8"))
-    tokens_a_step = settings["trainer"]["batch"] * settings["data"]["length"]
+    settings = read_yaml(recipe)
     curves: dict[str, dict[int, tuple[float, float, float]]] = {}
-    for line in log.read_text(encoding="utf-8").splitlines():
-        event = json.loads(line)
-        for name, bits in event.get("validation", {}).items():
-            if name in NAMES:
-                step = event["step"]  # a resumed run may have validated a step twice
-                error = event["validation"][f"{name}_stderr"]
-                curves.setdefault(name, {})[step] = (float(step * tokens_a_step), bits, error)
+    for number, line in enumerate(log.read_bytes().splitlines(), 1):
+        event = parse_json(line, f"{log}, line {number},")
+        try:
+            tokens = float(settings["trainer"]["batch"] * settings["data"]["length"])
+            for name, bits in event.get("validation", {}).items():
+                if f"{name}_stderr" in event["validation"] and not name.startswith(REPAIR):
+                    step = int(event["step"])  # a resumed run may have validated a step twice
+                    error = float(event["validation"][f"{name}_stderr"])
+                    curves.setdefault(name, {})[step] = (step * tokens, float(bits), error)
+        except (KeyError, TypeError, AttributeError, ValueError, OverflowError) as fault:
+            raise ValueError(f"{log}, line {number}, is not what `dsl train` writes") from fault
     if not curves:
         raise ValueError(f"{run} has not been validated yet")
     return {name: [points[step] for step in sorted(points)] for name, points in curves.items()}
@@ -51,7 +54,8 @@ def curves(runs: Mapping[str, Path], path: Path) -> None:
         for name, points in read(run).items():
             x, y, _ = zip(*points, strict=True)
             style = "--" if name == "shared" else "-"
-            axis.plot(x, y, style, marker="o", markersize=3, label=f"{label}: {NAMES[name]}")
+            called = f"{label}: {NAMES.get(name, name)}"
+            axis.plot(x, y, style, marker="o", markersize=3, label=called)
     axis.set_xlabel("training tokens")
     axis.set_ylabel("validation, bits per token")
     axis.grid(alpha=0.3)

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping, Sequence
 from html import escape
 from pathlib import Path
 from typing import Any
 
-from dsl.figures.svg import heatmap
+from dsl.figures.svg import cells, text
+from dsl.files import parse_json
 
-PANEL, GAP, CAPTION = (250, 150), 18, 20
+PANEL, GAP, CAPTION, LEFT = (250, 150), 18, 20, 20
 
 
 def brightness(records: Sequence[Mapping[str, Any]]) -> list[list[float]]:
@@ -26,35 +26,49 @@ def brightness(records: Sequence[Mapping[str, Any]]) -> list[list[float]]:
 def read_trace(path: Path) -> list[dict[str, Any]]:
     """Read the first sequence of a file that `dsl sample --trace` wrote."""
     records = []
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
-        try:
-            record = json.loads(line)
-        except json.JSONDecodeError as error:
-            raise ValueError(f"{path}, line {number}, is not JSON: {error}") from error
+    for number, line in enumerate(path.read_bytes().splitlines(), 1):
+        record = parse_json(line, f"{path}, line {number},")
         if not isinstance(record, dict) or not {"index", "snr"} <= set(record):
             raise ValueError(f"{path} is not a trace that `dsl sample --trace` wrote: no SNRs")
+        if not _are_snrs(record["snr"]):
+            raise ValueError(f"{path}, line {number}, has no list of SNRs, but something else")
         records.append(record)
     if not records:
         raise ValueError(f"{path} is empty")
     return [record for record in records if record["index"] == records[0]["index"]]
 
 
+def _are_snrs(found: Any) -> bool:
+    return (
+        isinstance(found, list)
+        and bool(found)
+        and all(type(snr) in (int, float) and 0 <= snr < 1e300 for snr in found)
+    )
+
+
 def paths(traces: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:
-    """Draw the panels of several paths in one row, time running down."""
+    """Draw the panels of several paths in one row: steps run down, positions across."""
     width, height = PANEL
     panels = []
     for number, (name, records) in enumerate(traces.items()):
-        picture = heatmap(brightness(records), label=name, width=width, height=height)
-        x = number * (width + GAP)
+        rows = brightness(records)
+        x, below = LEFT + number * (width + GAP), CAPTION + height + 16
         panels.append(
-            f'<g transform="translate({x} 0)"><text x="0" y="14">{escape(name)}</text>'
-            f'<g transform="translate(0 {CAPTION})"><rect width="{width}" height="{height}" '
-            f'fill="none" stroke="#bbb"/>{picture}</g></g>'
+            f'<g transform="translate({x} 0)"><text y="14">{escape(name)}</text>'
+            f'<g transform="translate(0 {CAPTION})">{cells(rows, width=width, height=height)}</g>'
+            f"{text(0, below, '1', anchor='start', size=11)}"
+            f"{text(width / 2, below, 'position', size=11)}"
+            f"{text(width, below, str(len(rows[0])), anchor='end', size=11)}</g>"
         )
-    whole = len(traces) * (width + GAP) - GAP
+    axis = (
+        f'<text transform="translate(12 {CAPTION + height / 2:g}) rotate(-90)" '
+        f'text-anchor="middle" font-size="11">step, downwards</text>'
+    )
+    whole, tall = LEFT + len(traces) * (width + GAP) - GAP + 2, CAPTION + height + 20
     return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" role="img" viewBox="0 0 {whole} '
-        f'{height + CAPTION}" width="{whole}" height="{height + CAPTION}" font-size="13" '
-        f'font-family="sans-serif"><rect width="100%" height="100%" fill="white"/>'
-        f"{''.join(panels)}</svg>\n"
+        f'<svg xmlns="http://www.w3.org/2000/svg" role="img" viewBox="0 0 {whole} {tall}" '
+        f'width="{whole}" height="{tall}" font-size="13" font-family="sans-serif">'
+        f"<title>The SNR of every token at every step: {escape(', '.join(traces))}</title>"
+        "<desc>White is SNR 0, yellow is in between, deep blue is a decided token.</desc>"
+        f'<rect width="100%" height="100%" fill="white"/>{axis}{"".join(panels)}</svg>\n'
     )

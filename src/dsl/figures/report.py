@@ -7,21 +7,20 @@ from dataclasses import dataclass
 from html import escape
 from typing import Any
 
+from dsl.correction.mending import Mended
+from dsl.figures.chart import lines
+from dsl.figures.mending import key, section
 from dsl.figures.paths import brightness
-from dsl.figures.svg import heatmap, lines
+from dsl.figures.svg import heatmap
+from dsl.figures.theme import style
 
-STYLE = """
-body { font: 16px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem;
-  color: #222; }
-h1 { font-size: 1.7rem; } h2 { margin-top: 2.2rem; font-size: 1.25rem; }
-table { border-collapse: collapse; margin: 1rem 0; } td, th { border-bottom: 1px solid #ddd;
-  padding: .35rem .7rem; text-align: left; vertical-align: top; }
-td.n { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
-.text { font-family: ui-monospace, monospace; font-size: .85rem; }
-figure { margin: 1rem 0; } figcaption { color: #555; font-size: .9rem; }
-svg { max-width: 100%; height: auto; } .row { display: flex; flex-wrap: wrap; gap: 1rem; }
-b.gap { background: #dff3e4; } b.mended { background: #fde9c8; } s { color: #b51d14; }
-"""
+PATHS = {
+    "mdlm": "masked diffusion: every token is revealed once, at a random step",
+    "remdm-loop": "masked diffusion that takes tokens back: it remasks some and reveals them anew",
+    "roar": "random-order autoregressive: one token at a time, in a random order",
+    "causal": "left to right, one token at a time",
+    "hybrid": "continuous diffusion first, all tokens at once; then the doubtful ones are redrawn",
+}
 
 
 @dataclass(frozen=True)
@@ -39,112 +38,43 @@ class Walk:
     records: Sequence[Mapping[str, Any]]
 
 
-@dataclass(frozen=True)
-class Repair:
-    """A doubtful text: what was read, how sure the reader was, and what it became."""
-
-    read: str
-    confidence: Sequence[float]
-    """0 is a gap."""
-    repaired: str
-    posterior: Sequence[float]
-    """How sure the model is of each repaired character."""
-
-
 def page(
-    model: str, walks: Sequence[Walk], fills: Sequence[tuple[str, str]], repair: Repair, seed: int
+    model: str,
+    walks: Sequence[Walk],
+    fills: Sequence[tuple[str, str]],
+    repair: Mended,
+    seed: int,
+    written: str = "",
 ) -> str:
-    """Compose the page."""
+    """Compose the page: what is useful first, then how it comes about."""
     body = [
         "<h1>Discrete stochastic localization</h1>",
-        f"<p>Model <b>{escape(model)}</b>, seed {seed}. Every token has its own signal-to-noise "
-        "ratio: 0 is a mask, 100 a hard token. One network, which is never told the ratio, serves "
-        "all of these paths.</p>",
-        "<h2>One network, five paths</h2>",
-        _table(walks),
-        _legend(walks),
-        "<h2>The path of every token</h2>",
-        "<p>Each picture runs from the first step at the top to the last at the bottom, one column "
-        "for each character: white is SNR 0, yellow is in between, blue is a decided token.</p>",
-        *(_snr_figure(walk) for walk in walks),
-        "<h2>How sure, and how much work</h2>",
-        '<div class="row">',
-        _chart(
-            walks,
-            "mean_max_prob",
-            "Sharpness: the largest probability, averaged over all positions",
-        ),
-        _chart(
-            walks,
-            "remasks_per_token",
-            "Remask workload: how often a token was masked again, on average",
-        ),
-        "</div>",
-        "<h2>Filling a gap</h2>",
-        "<ul>" + "".join(f"<li>{_filled(*fill)}</li>" for fill in fills) + "</ul>",
+        "<p>A small language model at work. It does not write from left to right: each letter has "
+        "its own signal-to-noise ratio (SNR), from 0, where nothing is known of it, to 100, where "
+        "it is decided, and letters may be anywhere in between, in any order. So the same network "
+        "mends a text in which some letters are doubtful, fills gaps, and writes along many "
+        "different paths.</p>",
+        f'<p class="soft">Model {escape(model)}, seed {seed}. A model this small writes real '
+        "words and syllables, and little sense.</p>",
         "<h2>Mending a doubtful text</h2>",
-        _repair(repair),
+        section(repair, written),
+        "<h2>Filling a gap</h2>",
+        "<p>The letters around the gap are certain; those in it were drawn one at a time.</p>",
+        "<ul>" + "".join(f"<li>{_filled(*fill)}</li>" for fill in fills) + "</ul>",
+        "<h2>One network, five paths</h2>",
+        "<p>From one seed and nothing else known, the network writes a text along each path.</p>",
+        _table(walks),
+        *(_path(walk) for walk in walks),
+        "<h2>How sure, and how much work</h2>",
+        _charts(walks),
     ]
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         '<link rel="icon" href="data:,">'
-        f"<title>DSL demonstration</title><style>{STYLE}</style></head>\n"
-        f"<body>{''.join(body)}</body></html>\n"
+        f"<title>DSL demonstration</title><style>\n{style()}</style></head>\n"
+        f"<body><main>{''.join(body)}</main></body></html>\n"
     )
-
-
-def _table(walks: Sequence[Walk]) -> str:
-    rows = "".join(
-        f"<tr><td>{escape(w.name)}<br><small>{escape(w.sampler)}</small></td>"
-        f'<td class="text">{escape(w.text)}</td><td class="n">{w.nfe}</td>'
-        f'<td class="n">{w.seconds:.2f}</td>'
-        f'<td class="n">{w.bits:.2f} ± {w.bits_stderr:.2f}</td></tr>'
-        for w in walks
-    )
-    return (
-        "<table><thead><tr><th>path</th><th>text</th><th>denoiser calls</th><th>seconds</th>"
-        f"<th>bits per character</th></tr></thead><tbody>{rows}</tbody></table>"
-        "<p><small>The last column is the model's own opinion of its text (ROAR estimate): low is "
-        "likely, which is not the same as good.</small></p>"
-    )
-
-
-PATHS = {
-    "mdlm": "masked diffusion: every token is revealed once, at a random step",
-    "remdm-loop": "masked diffusion that takes tokens back: it remasks some and reveals them anew",
-    "roar": "random-order autoregressive: one token at a time, in a random order",
-    "causal": "left to right, one token at a time",
-    "hybrid": "continuous diffusion first, all tokens at once; then the doubtful ones are redrawn",
-}
-
-
-def _legend(walks: Sequence[Walk]) -> str:
-    """Say what the paths are, and how steps and calls of the denoiser are counted."""
-    names = {walk.name: walk.sampler.partition("@")[0] for walk in walks}
-    items = [f"<li><b>{escape(n)}</b>: {PATHS[p]}.</li>" for n, p in names.items() if p in PATHS]
-    return (
-        f"<ul>{''.join(items)}</ul><p><small>The number after @ is the number of steps that was "
-        "asked for; a last one decides what is left open. A step in which nothing is revealed asks "
-        "the network nothing, so there can be fewer calls than steps; a continuous step asks it "
-        "twice.</small></p>"
-    )
-
-
-def _snr_figure(walk: Walk) -> str:
-    steps = brightness(walk.records)
-    picture = heatmap(steps, label=f"SNR of every token along {walk.name}")
-    caption = f"{walk.name} ({walk.sampler}): {len(steps) - 1} steps"
-    return f"<figure>{picture}<figcaption>{escape(caption)}</figcaption></figure>"
-
-
-def _chart(walks: Sequence[Walk], key: str, title: str) -> str:
-    series = {}
-    for walk in walks:
-        n = max(1, len(walk.records) - 1)
-        series[walk.name] = [(i / n, float(r[key])) for i, r in enumerate(walk.records)]
-    picture = lines(series, label=title, x_name="share of the path")
-    return f"<figure>{picture}<figcaption>{escape(title)}</figcaption></figure>"
 
 
 def _filled(asked: str, text: str) -> str:
@@ -158,24 +88,83 @@ def _filled(asked: str, text: str) -> str:
     )
 
 
-def _repair(repair: Repair) -> str:
-    marked = []
-    for was, sure, now in zip(repair.read, repair.confidence, repair.repaired, strict=True):
-        if sure == 0:
-            marked.append(f'<b class="gap">{escape(now)}</b>')
-        elif was != now:
-            marked.append(f'<s>{escape(was)}</s><b class="mended">{escape(now)}</b>')
-        else:
-            marked.append(escape(now))
-    cells = heatmap(
-        [list(repair.confidence), list(repair.posterior)],
-        label="confidence of the reader above, of the model below",
-        height=36,
+def _table(walks: Sequence[Walk]) -> str:
+    rows = "".join(
+        f'<tr><th scope="row">{escape(w.name)}<br><small>{escape(w.sampler)}</small></th>'
+        f'<td class="n">{w.nfe}</td><td class="n">{w.seconds:.2f}</td>'
+        f'<td class="n">{w.bits:.2f} ± {w.bits_stderr:.2f}</td></tr>'
+        for w in walks
     )
+    numbers = ("denoiser calls", "seconds", "bits per character")
+    columns = "".join(f'<th scope="col" class="n">{head}</th>' for head in numbers)
     return (
-        f'<p>Read: <span class="text">{escape(repair.read)}</span><br>'
-        f'Mended: <span class="text">{"".join(marked)}</span></p>'
-        "<p>Green filled a gap, yellow replaced a letter that the reader was unsure of.</p>"
-        f"<figure>{cells}<figcaption>How sure the reader was of each letter (above), and how sure "
-        "the model is of what it put there (below): blue is certain.</figcaption></figure>"
+        '<div class="scroll" tabindex="0" role="region" aria-label="The five paths"><table>'
+        "<caption>The work of each path. Bits are the model's own opinion of its text (ROAR "
+        "estimate): few means likely, which is not the same as good.</caption>"
+        f'<thead><tr><th scope="col">path</th>{columns}</tr></thead>'
+        f"<tbody>{rows}</tbody></table></div>"
+        "<p><small>The number after @ is the number of steps that was asked for; a last one "
+        "decides what is left open. A step in which nothing is revealed asks the network nothing, "
+        "so there can be fewer calls than steps; a continuous step asks it twice.</small></p>"
+        f"<p>{key('SNR 0', 'decided')} In the pictures a column is a letter and a row is a step, "
+        "from the first at the top to the last at the bottom: white is SNR 0, yellow is in "
+        "between, deep blue is a decided letter. "
+        '<span class="hint">On a narrow screen they scroll sideways.</span></p>'
     )
+
+
+def _path(walk: Walk) -> str:
+    """Show one path: what it is, the text it wrote, and the SNR of each letter on the way."""
+    kind = PATHS.get(walk.sampler.partition("@")[0])
+    steps = brightness(walk.records)
+    # Tokens of several letters have no room under their column.
+    letters = walk.text if len(walk.text) == len(steps[0]) else ""
+    drawn = heatmap(
+        steps,
+        title=f"SNR of every letter along {walk.name}",
+        description=f"{len(steps) - 1} steps down, {len(steps[0])} positions across; the text "
+        "that was written is underneath.",
+        letters=letters,
+    )
+    name, about = escape(walk.name), f"<p>{kind[0].upper()}{kind[1:]}.</p>" if kind else ""
+    return (
+        f"<h3>{name}</h3>{about}"
+        f'<p class="text">{escape(walk.text)}</p>'
+        f'<figure><div class="scroll" tabindex="0" role="region" aria-label="Picture of {name}">'
+        f"{drawn}</div><figcaption>{name} ({escape(walk.sampler)}): the SNR of every letter, "
+        f"{len(steps) - 1} steps.</figcaption></figure>"
+    )
+
+
+def _charts(walks: Sequence[Walk]) -> str:
+    sharp = _chart(
+        walks,
+        "mean_max_prob",
+        "Sharpness",
+        "largest probability, averaged over positions",
+        "How sure the network is: at 1 it has no doubt about any letter.",
+    )
+    work = _chart(
+        walks,
+        "remasks_per_token",
+        "Remask workload",
+        "times a letter was masked again, on average",
+        "How much was taken back: a path at 0 masks no letter again.",
+    )
+    return f'<div class="charts">{sharp}{work}</div>'
+
+
+def _chart(walks: Sequence[Walk], field: str, title: str, y_name: str, caption: str) -> str:
+    series = {}
+    for walk in walks:
+        n = max(1, len(walk.records) - 1)
+        series[walk.name] = [(i / n, float(r[field])) for i, r in enumerate(walk.records)]
+    ends = ", ".join(f"{name} {curve[-1][1]:.2f}" for name, curve in series.items())
+    drawn = lines(
+        series,
+        title=f"{title}: {y_name}",
+        description=f"One curve for each path. At the end of the path: {ends}.",
+        x_name="share of the path",
+        y_name=y_name,
+    )
+    return f"<figure>{drawn}<figcaption><b>{title}.</b> {caption}</figcaption></figure>"

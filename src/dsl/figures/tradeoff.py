@@ -9,7 +9,8 @@ from typing import Any
 from dsl.evaluation.protocol import MEASURES
 from dsl.extras import require
 
-SHOWN = ("mauve", "genppl", "judged_bits", "sentence_entropy", "known_words")
+SHOWN = ("mauve", "genppl", "judged_bits", "sentence_entropy", "known_words",
+         "valid", "novel", "fcd_test", "snn_test")  # fmt: skip
 
 
 def tradeoff(

@@ -14,8 +14,7 @@ from torch import Tensor
 
 from dsl.data.cleaning import prose
 from dsl.denoiser import Endpoints
-from dsl.evidence import Known, Observation, Unknown, evidence, given
-from dsl.evidence import likelihood as likelihood_of
+from dsl.evidence import Evidence, Hint, Known, Unknown, given
 from dsl.extras import require
 from dsl.generation import generate
 from dsl.likelihoods.roar import Roar
@@ -82,11 +81,13 @@ class DslLM(LM):  # type: ignore[misc]
             ids = self._ids(context)
             known = self.begin + ids[max(0, len(ids) - max(1, self.room - most)) :]
             gap = min(most, self.model.length - len(known))
-            hints: list[Observation] = [Known(token) for token in known]
+            hints: list[Hint] = [Known(token) for token in known]
             hints += [Unknown()] * gap
             drawn = generate(self.model, hints=hints, sampler=self.sampler, seed=self.seed)
-            written = [t for t in drawn[0].tokens[len(known) :] if t not in self.model.specials]
-            text = self.model.decode(written)
+            rest = drawn[0].tokens[len(known) :]
+            if self.model.documents and self.model.end in rest:
+                rest = rest[: rest.index(self.model.end)]
+            text = self.model.decode([t for t in rest if t not in self.model.specials])
             stops = settings.get("until") or []
             for stop in [stops] if isinstance(stops, str) else stops:
                 text = text.split(stop)[0] if stop else text
@@ -112,15 +113,13 @@ class DslLM(LM):  # type: ignore[misc]
         """Return -log P of the tokens after, given those before and a block's own ends."""
         known = len(self.begin) + len(before)
         row = self._row([*self.begin, *before, *after, *self.end])
-        hints: list[Observation] = [
+        hints: list[Hint] = [
             Unknown() if known <= i < known + len(after) else Known(token)
             for i, token in enumerate(row[0].tolist())
         ]
         denoiser = self.model.denoiser
         if known or self.end:
-            codebook = denoiser.codebook.detach()
-            rest = evidence(likelihood_of([hints], codebook), codebook, denoiser.snr_max)
-            denoiser = given(denoiser, rest)
+            denoiser = given(denoiser, Evidence.of([hints], denoiser))
         replicates = max(2, min(16, self.budget // 2))
         estimator = Roar(replicates, max(1, self.budget // replicates))
         found = estimator(denoiser, row, generator=stream(self.seed, device=row.device))
@@ -136,8 +135,8 @@ class DslLM(LM):  # type: ignore[misc]
         for i in range(len(after)):
             rows[i, known + i :] = MASK
             at[i, known + i] = True
-        best = self.model.denoiser(Endpoints(rows), at=at).argmax(dim=-1)
-        return best.tolist() == after
+        best: list[int] = self.model.denoiser(Endpoints(rows), at=at).argmax(dim=-1).tolist()
+        return best == after
 
     def _row(self, ids: list[int]) -> Int[Tensor, "1 l"]:
-        return torch.tensor([ids], device=self.model.denoiser.codebook.device)
+        return torch.tensor([ids], device=self.model.device)

@@ -15,6 +15,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from dsl import files
 from dsl.data.tokenizers import TOKENIZER
 from dsl.denoiser import Endpoints
 from dsl.extras import require
@@ -102,6 +103,8 @@ def export(model: Model, out: Path) -> None:
         raise ValueError(
             f"only DSL models can be exported, {model.name} is a {type(model.denoiser).__name__}"
         )
+    if model.tokenizer is not None and model.tokenizer.token_to_id(MASK_TOKEN) is not None:
+        raise ValueError(f"the tokenizer of {model.name} has a {MASK_TOKEN} of its own")
     inner = model.denoiser
     config = HubConfig(shape=inner.config.to_dict())
     config.auto_map = {
@@ -112,15 +115,14 @@ def export(model: Model, out: Path) -> None:
     config.architectures = ["DSLForMaskedLM"]
     wrapped = DSLForMaskedLM(config)
     wrapped.dsl.load_state_dict(inner.state_dict())
-    wrapped.save_pretrained(out)
-    # save_pretrained may rewrite auto_map for classes that are not its own
-    saved = json.loads((out / "config.json").read_text(encoding="utf-8"))
-    saved["auto_map"] = config.auto_map
-    (out / "config.json").write_text(json.dumps(saved, indent=2) + "\n", encoding="utf-8")
-    (out / REMOTE).write_text(REMOTE_CODE, encoding="utf-8")
-    if model.tokenizer is not None and model.tokenizer.token_to_id(MASK_TOKEN) is not None:
-        raise ValueError(f"the tokenizer of {model.name} has a {MASK_TOKEN} of its own")
-    if model.tokenizer is not None and model.weights is not None:
-        shutil.copyfile(model.weights / TOKENIZER, out / TOKENIZER)
-        about = {"tokenizer_class": "PreTrainedTokenizerFast", "mask_token": MASK_TOKEN}
-        (out / "tokenizer_config.json").write_text(json.dumps(about, indent=2) + "\n")
+    with files.whole(out) as part:
+        wrapped.save_pretrained(part)
+        # save_pretrained may rewrite auto_map for classes that are not its own
+        saved = json.loads((part / "config.json").read_text(encoding="utf-8"))
+        saved["auto_map"] = config.auto_map
+        (part / "config.json").write_text(json.dumps(saved, indent=2) + "\n", encoding="utf-8")
+        (part / REMOTE).write_text(REMOTE_CODE, encoding="utf-8")
+        if model.tokenizer is not None and model.weights is not None:
+            shutil.copyfile(model.weights / TOKENIZER, part / TOKENIZER)
+            about = {"tokenizer_class": "PreTrainedTokenizerFast", "mask_token": MASK_TOKEN}
+            (part / "tokenizer_config.json").write_text(json.dumps(about, indent=2) + "\n")

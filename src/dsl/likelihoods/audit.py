@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import combinations
 
-from dsl.likelihoods.estimate import Estimate
+from dsl.likelihoods.estimate import Reading
 
 
 @dataclass(frozen=True)
@@ -32,22 +32,24 @@ class Audit:
         return self.spread / self.stderr
 
 
-def audit(estimates: Mapping[str, Estimate]) -> Audit:
-    """Compare estimates of the same sequences along different contours."""
-    if len(estimates) < 2:
-        raise ValueError(f"an audit compares at least two contours, got {list(estimates)}")
+def audit(readings: Mapping[str, Reading], scored: int) -> Audit:
+    """Compare readings of the same sequences along different contours.
+
+    Args:
+        readings: What each contour gave.
+        scored: The number of tokens that were scored in all sequences together.
+    """
+    if len(readings) < 2:
+        raise ValueError(f"an audit compares at least two contours, got {list(readings)}")
     pairs = [
-        _difference(names, estimates[names[0]], estimates[names[1]])
-        for names in combinations(estimates, 2)
+        _difference(names, readings[names[0]], readings[names[1]], scored)
+        for names in combinations(readings, 2)
     ]
     return max(pairs, key=lambda pair: pair.z)
 
 
-def _difference(names: tuple[str, str], one: Estimate, other: Estimate) -> Audit:
-    length = one.values.shape[-1]
-    difference = (one.nats - other.nats) / length
+def _difference(names: tuple[str, str], one: Reading, other: Reading, scored: int) -> Audit:
+    spread = float((one.nats - other.nats).sum()) / scored
     # Monte-Carlo error only: the same sequences are on both sides, so their variety cancels.
-    error = (one.stderr.square() + other.stderr.square()).sqrt() / length
-    n = len(difference)
-    stderr = float(error.square().sum().sqrt()) / n
-    return Audit(abs(float(difference.mean())), stderr, names)
+    variance = float((one.stderr.square() + other.stderr.square()).sum())
+    return Audit(abs(spread), math.sqrt(variance) / scored, names)

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from dsl.denoiser import Denoiser
-from dsl.likelihoods.estimate import Estimate, require_logits
+from dsl.likelihoods.estimate import Estimate, Kind, require_logits
 from dsl.likelihoods.roar import cross_entropy
 from dsl.streams import Randomness
 from dsl.types import Tokens
@@ -30,11 +29,11 @@ class ChainRule:
     """-log P = -Σ_i log P(s_i | s_<i)."""
 
     batch_size: int = 256
+    label: ClassVar[str] = "chain-rule"
+    kind: ClassVar[Kind] = "exact"
 
     @torch.no_grad()
-    def __call__(
-        self, denoiser: Denoiser, tokens: Tokens, *, generator: Randomness = None
-    ) -> Estimate:
+    def __call__(self, denoiser: Any, tokens: Tokens, *, generator: Randomness = None) -> Estimate:
         """Compute -log P of every sequence; nothing is random."""
         if not isinstance(denoiser, Autoregressive):
             raise ValueError("only an autoregressive model has a chain rule of its own")

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import Any, Literal, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from dsl.denoiser import Denoiser
 from dsl.streams import Randomness
 from dsl.types import Tokens
 
@@ -49,10 +47,18 @@ class Estimate:
         """What each token contributes to -log P."""
         return self.values.mean(dim=1)
 
-    @classmethod
-    def join(cls, parts: Sequence[Estimate]) -> Estimate:
-        """Put batches together."""
-        return cls(torch.cat([part.values for part in parts]))
+    @property
+    def reading(self) -> Reading:
+        """The sequences' totals, with their errors."""
+        return Reading(self.nats, self.stderr)
+
+
+@dataclass(frozen=True, eq=False)
+class Reading:
+    """-log P of each sequence in nats, and its Monte-Carlo error."""
+
+    nats: Float[Tensor, "b"]
+    stderr: Float[Tensor, "b"]
 
 
 @dataclass(frozen=True)
@@ -64,23 +70,48 @@ class Mean:
 
     @classmethod
     def of(cls, values: Float[Tensor, "b"], own: Float[Tensor, "b"]) -> Mean:
-        """Average sequences; their spread holds both the text's variance and the estimator's.
+        """Average sequences; their spread holds both the text's variance and the estimator's."""
+        return cls.ratio(values, torch.ones_like(values), own)
+
+    @classmethod
+    def ratio(
+        cls, amounts: Float[Tensor, "b"], counts: Float[Tensor, "b"], own: Float[Tensor, "b"]
+    ) -> Mean:
+        """Return Σ amounts / Σ counts, its error by the delta method.
 
         A single sequence has no spread, and its own Monte-Carlo error is all there is.
         """
-        n = len(values)
+        n, total = len(amounts), float(counts.sum())
+        if total == 0:
+            return cls(math.nan, math.nan)
+        rate = float(amounts.sum()) / total
         if n == 1:
-            return cls(float(values[0]), float(own[0]))
-        return cls(float(values.mean()), float(values.std()) / math.sqrt(n))
+            return cls(rate, float(own[0]) / total)
+        residual = (amounts - rate * counts) / counts.mean()
+        return cls(rate, float(residual.std()) / math.sqrt(n))
+
+
+Kind = Literal["exact", "bound", "estimate"]
+"""What a number is. exact: -log P itself, without randomness. bound: its expectation is at least
+-log P of the model. estimate: its expectation is -log P if the denoiser is the exact one of some
+prior, and may lie on either side of it if not."""
 
 
 @runtime_checkable
-class Likelihood(Protocol):
-    """An estimator of -log P."""
+class Estimator(Protocol):
+    """A way to find -log P."""
 
-    def __call__(
-        self, denoiser: Denoiser, tokens: Tokens, *, generator: Randomness = None
-    ) -> Estimate:
+    @property
+    def label(self) -> str:
+        """What tables call it; with the seed, it determines the random numbers."""
+        ...
+
+    @property
+    def kind(self) -> Kind:
+        """What sort of number it gives."""
+        ...
+
+    def __call__(self, denoiser: Any, tokens: Tokens, *, generator: Randomness = None) -> Estimate:
         """Estimate -log P of every sequence, in nats."""
         ...
 

@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import ClassVar, Literal, get_args
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
 from dsl.channel import observe
-from dsl.denoiser import Denoiser, posterior_mean
-from dsl.likelihoods.estimate import Estimate, require_draws, require_logits
+from dsl.denoiser import Continuous, posterior_mean
+from dsl.likelihoods.estimate import Estimate, Kind, require_draws, require_logits
 from dsl.likelihoods.roar import cross_entropy
 from dsl.path import RandomOrder, Shared, SNRPath, sequential
 from dsl.streams import Randomness, uniform
-from dsl.types import Tokens
+from dsl.types import Codebook, Tokens
 
 Contour = Literal["shared", "sequential", "random-order"]
+CONTOURS: tuple[Contour, ...] = get_args(Contour)
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,21 +41,27 @@ class PathIntegral:
     where the error is large. The weights make up for it; the estimate stays unbiased."""
     batch_size: int = 256
     """Sequences in one call of the denoiser."""
+    kind: ClassVar[Kind] = "estimate"
 
     def __post_init__(self) -> None:
         require_draws(self.replicates, self.draws)
         if not self.cutoff > 0:
             raise ValueError(f"the cut-off must be positive, got {self.cutoff}")
 
+    @property
+    def label(self) -> str:
+        """The contour's name; a path of one's own is called tabulated."""
+        return self.contour if isinstance(self.contour, str) else "tabulated"
+
     def __call__(
-        self, denoiser: Denoiser, tokens: Tokens, *, generator: Randomness = None
+        self, denoiser: Continuous, tokens: Tokens, *, generator: Randomness = None
     ) -> Estimate:
         """Estimate -log P of every sequence."""
         integral, reconstruction = self.terms(denoiser, tokens, generator=generator)
         return Estimate(integral.values + reconstruction.values)
 
     def terms(
-        self, denoiser: Denoiser, tokens: Tokens, *, generator: Randomness = None
+        self, denoiser: Continuous, tokens: Tokens, *, generator: Randomness = None
     ) -> tuple[Estimate, Estimate]:
         """Estimate the integral up to Γ and the reconstruction at Γ."""
         b, length = tokens.shape
@@ -87,14 +94,14 @@ class PathIntegral:
     @torch.no_grad()
     def _errors(
         self,
-        denoiser: Denoiser,
+        denoiser: Continuous,
         tokens: Tokens,
         snr: Float[Tensor, "n l"],
         d_snr: Float[Tensor, "n l"],
         generator: Randomness,
     ) -> Float[Tensor, "n l"]:
         """Return ‖x_i - x̂_i(z)‖² where the contour moves, one draw of z for each point."""
-        z, clean = observations(denoiser, tokens, snr, generator)
+        z, clean = observations(denoiser.codebook, tokens, snr, generator)
         codebook = denoiser.codebook.double()
         errors = torch.zeros_like(snr)
         for part in torch.arange(len(z), device=z.device).split(self.batch_size):
@@ -111,13 +118,13 @@ class PathIntegral:
     @torch.no_grad()
     def _reconstruction(
         self,
-        denoiser: Denoiser,
+        denoiser: Continuous,
         tokens: Tokens,
         end: Float[Tensor, "b r l"],
         generator: Randomness,
     ) -> Float[Tensor, "b r l"]:
         b, r, length = end.shape
-        z, clean = observations(denoiser, tokens, end.reshape(b * r, length), generator)
+        z, clean = observations(denoiser.codebook, tokens, end.reshape(b * r, length), generator)
         losses = []
         for state, rows in zip(z.split(self.batch_size), clean.split(self.batch_size), strict=True):
             logits = denoiser(state)
@@ -127,11 +134,11 @@ class PathIntegral:
 
 
 def observations(
-    denoiser: Denoiser, tokens: Tokens, snr: Float[Tensor, "n l"], generator: Randomness
+    codebook: Codebook, tokens: Tokens, snr: Float[Tensor, "n l"], generator: Randomness
 ) -> tuple[Float[Tensor, "n l d"], Int[Tensor, "n l"]]:
     """Observe every sequence at many SNRs, its noise drawn from its own stream."""
     b, length = tokens.shape
-    codebook = denoiser.codebook.detach()
+    codebook = codebook.detach()
     many = len(snr) // b
     clean = tokens.unsqueeze(1).expand(b, many, length)
     x = codebook[clean].reshape(b, many * length, -1)
@@ -140,7 +147,7 @@ def observations(
 
 
 def choose_cutoff(
-    denoiser: Denoiser,
+    denoiser: Continuous,
     tokens: Tokens,
     *,
     candidates: tuple[float, ...] = (5.0, 10.0, 20.0, 40.0, 80.0, 160.0),

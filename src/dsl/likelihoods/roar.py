@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
 from dsl.denoiser import Denoiser, Endpoints
-from dsl.likelihoods.estimate import Estimate, require_draws, require_logits
+from dsl.likelihoods.estimate import Estimate, Kind, require_draws, require_logits
 from dsl.streams import Randomness, uniform
 from dsl.types import MASK, Mask, Tokens
 
@@ -25,6 +26,8 @@ class Roar:
     more: every k comes equally often, and draws that would not fit are not made."""
     batch_size: int = 256
     """Sequences in one call of the denoiser."""
+    label: ClassVar[str] = "roar"
+    kind: ClassVar[Kind] = "bound"
 
     def __post_init__(self) -> None:
         require_draws(self.replicates, self.draws)
@@ -53,10 +56,12 @@ class Roar:
 
 @dataclass(frozen=True)
 class Enumerated:
-    """The same by enumeration of all 2^l - 1 sets: exact, for short sequences."""
+    """The same by enumeration of all 2^l - 1 sets, without randomness: for short sequences."""
 
     batch_size: int = 256
     longest: int = 14
+    label: ClassVar[str] = "roar-enumerated"
+    kind: ClassVar[Kind] = "bound"
 
     def __call__(
         self, denoiser: Denoiser, tokens: Tokens, *, generator: Randomness = None
@@ -72,7 +77,8 @@ class Enumerated:
         revealed = (sets >> torch.arange(length, device=tokens.device)) & 1 == 1
         size = revealed.sum(dim=1)
         # |A|! (l - |A| - 1)! / l! is one over l times the number of sets of that size
-        weight = torch.tensor([1 / (length * math.comb(length - 1, int(k))) for k in size])
+        shares = [1 / (length * math.comb(length - 1, int(k))) for k in size]
+        weight = torch.tensor(shares, dtype=torch.float64)
         values = []
         for row in tokens:
             losses = masked_losses(denoiser, row.expand(len(sets), -1), revealed, self.batch_size)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 
-from dsl.denoiser import Denoiser, posterior_mean, require_clocked
-from dsl.likelihoods.estimate import Estimate, require_draws, require_logits
+from dsl.denoiser import Clocked, posterior_mean, require_clocked
+from dsl.likelihoods.estimate import Estimate, Kind, require_draws, require_logits
 from dsl.likelihoods.path_integral import observations
 from dsl.likelihoods.roar import cross_entropy
 from dsl.streams import Randomness, uniform
@@ -25,13 +26,15 @@ class VdmBound:
     power: float = 2.0
     """γ = γ_min + (γ_max - γ_min) u^power: more often where the error is large."""
     batch_size: int = 256
+    label: ClassVar[str] = "vdm-bound"
+    kind: ClassVar[Kind] = "bound"
 
     def __post_init__(self) -> None:
         require_draws(self.replicates, self.draws)
 
     @torch.no_grad()
     def __call__(
-        self, denoiser: Denoiser, tokens: Tokens, *, generator: Randomness = None
+        self, denoiser: Clocked, tokens: Tokens, *, generator: Randomness = None
     ) -> Estimate:
         """Estimate the bound of every sequence."""
         clocked = require_clocked(denoiser)
@@ -46,7 +49,7 @@ class VdmBound:
         # the last draw of every replicate is the reconstruction at γ_max
         snr = torch.cat([inside, torch.full_like(inside[:, :, :1], high)], dim=2).flatten()
         levels = snr.unsqueeze(1).expand(-1, length)
-        z, clean = observations(denoiser, tokens, levels, generator)
+        z, clean = observations(clocked.codebook, tokens, levels, generator)
         codebook = clocked.codebook.double()
         squared, losses = torch.zeros_like(levels), torch.zeros_like(levels)
         for part in torch.arange(len(z), device=device).split(self.batch_size):

@@ -1,27 +1,100 @@
-"""The shape of a model, as written to config.json."""
+"""The shape of a network, as written to config.json: what all have, and what DSL's has besides."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
-from typing import Any, Literal, get_args, get_type_hints
+from typing import Any, Literal, TypeVar
+
+from dsl import strict
+from dsl.models.llama import LlamaOptions
+
+S = TypeVar("S", bound="NetworkShape")
+
+MOST_WEIGHTS = 10**11
+"""A shape with more weights than this is a mistake: it would not fit into any memory."""
+MOST_BLOCKS, LONGEST = 1000, 1_000_000
+"""Blocks and tokens; what has more would take a day to build or to walk."""
 
 
 @dataclass(frozen=True)
-class ModelConfig:
-    """Every choice that fixes the tensors of a DSLModel. Sizes follow MDLM's names."""
+class NetworkShape:
+    """What fixes the tensors of any network of ours. Sizes follow MDLM's names."""
 
     vocab_size: int
     """Real tokens; [MASK] is the zero state and has no id."""
-    codebook_dim: int = 64
-    """d, the coordinates of a token state; v - 1 or more makes all evidence exact."""
     hidden_dim: int = 768
-    cond_dim: int = 128
     n_blocks: int = 12
     n_heads: int = 12
     dropout: float = 0.1
     model_length: int = 1024
     """The longest sequence the model was made for."""
-    backbone: Literal["dit", "encoder"] = "dit"
+    llama: LlamaOptions | None = None
+    """What makes the blocks llama's; without it they are the family's own."""
+
+    def __post_init__(self) -> None:
+        for name in ("vocab_size", "hidden_dim", "n_blocks", "n_heads", "model_length"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
+        if self.n_blocks > MOST_BLOCKS or self.model_length > LONGEST:
+            raise ValueError(
+                f"n_blocks must be at most {MOST_BLOCKS:,} and model_length at most {LONGEST:,}, "
+                f"got {self.n_blocks} and {self.model_length}"
+            )
+        if self.hidden_dim % (2 * self.n_heads):
+            raise ValueError(
+                f"hidden_dim must be n_heads times an even number (rotary embedding), "
+                f"got {self.hidden_dim} and {self.n_heads} heads"
+            )
+        groups = None if self.llama is None else self.llama.kv_heads
+        if groups is not None and self.n_heads % groups:
+            raise ValueError(
+                f"n_heads must be a multiple of llama.kv_heads, got {self.n_heads} and {groups}"
+            )
+        if not 0 <= self.dropout < 1:
+            raise ValueError(f"dropout must lie in [0, 1), got {self.dropout}")
+        wide = 8 * self.hidden_dim if self.llama is None else 3 * self.llama.mlp_dim
+        weights = self.n_blocks * self.hidden_dim * (4 * self.hidden_dim + wide)
+        weights += 2 * self.vocab_size * self.hidden_dim
+        if weights > MOST_WEIGHTS:
+            raise ValueError(
+                f"a network of {self.n_blocks} blocks of width {self.hidden_dim} with "
+                f"{self.vocab_size} tokens has more than {MOST_WEIGHTS:.0e} weights"
+            )
+
+    @property
+    def blocks(self) -> dict[str, Any]:
+        """The shape of a backbone's blocks, as its arguments."""
+        names = ("hidden_dim", "n_blocks", "n_heads", "dropout")
+        return {name: getattr(self, name) for name in names}
+
+    @classmethod
+    def from_dict(
+        cls: type[S], values: dict[str, Any], *, ignore: frozenset[str] = frozenset()
+    ) -> S:
+        """Build a shape from a flat dictionary, refusing keys it does not have.
+
+        Args:
+            values: The contents of config.json, without the kind of model.
+            ignore: Keys that files of earlier versions carry and that mean nothing here.
+        """
+        dropped = ignore - {field.name for field in fields(cls)}
+        kept = {name: value for name, value in values.items() if name not in dropped}
+        return strict.read(cls, kept, "the model config")
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the flat dictionary that config.json holds."""
+        return {name: value for name, value in asdict(self).items() if value is not None}
+
+
+@dataclass(frozen=True)
+class ModelConfig(NetworkShape):
+    """The shape of a DSL model: blocks, codebook and converter."""
+
+    cond_dim: int = 128
+    codebook_dim: int = 64
+    """d, the coordinates of a token state; v - 1 or more makes all evidence exact."""
+    backbone: Literal["dit", "encoder", "llama"] = "dit"
     values: Literal["table", "unit"] = "table"
     """What the converter mixes: a table of hidden rows, or the unit embeddings themselves."""
     codebook: Literal["random", "simplex", "projected"] = "random"
@@ -35,67 +108,51 @@ class ModelConfig:
     """γ_max, the SNR of a revealed token."""
 
     def __post_init__(self) -> None:
-        for name in ("vocab_size", "codebook_dim", "hidden_dim", "cond_dim", "n_blocks", "n_heads"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
-        if self.model_length < 1 or self.snr_max <= 0 or self.beta <= 0:
+        super().__post_init__()
+        require_codebook(self.vocab_size, self.codebook_dim, self.codebook)
+        if (self.backbone == "llama") != (self.llama is not None):
+            said = "given" if self.llama is not None else "missing"
             raise ValueError(
-                "model_length, snr_max and beta must be positive, "
-                f"got {self.model_length}, {self.snr_max} and {self.beta}"
+                f"backbone: llama and the options of llama belong together, got {self.backbone!r} "
+                f"with options {said}"
             )
-        if self.hidden_dim % (2 * self.n_heads):
+        if self.llama is not None and self.llama.tied and self.values != "table":
+            raise ValueError("a tied head reads the table of values: use values: table")
+        if self.cond_dim < 1 or self.snr_max <= 0 or self.beta <= 0:
             raise ValueError(
-                f"hidden_dim must be n_heads times an even number (rotary embedding), "
-                f"got {self.hidden_dim} and {self.n_heads} heads"
+                "cond_dim must be at least 1, snr_max and beta must be positive, "
+                f"got {self.cond_dim}, {self.snr_max} and {self.beta}"
             )
-        if not 0 < self.mask_probability < 1 or not 0 <= self.dropout < 1:
+        if self.snr_max > 1e6 or self.beta > 1e6:  # single precision has no room for the logits
             raise ValueError(
-                "mask_probability must lie in (0, 1) and dropout in [0, 1), "
-                f"got {self.mask_probability} and {self.dropout}"
+                f"snr_max and beta must be at most 1e6, got {self.snr_max:g} and {self.beta:g}"
             )
-        if self.codebook == "simplex" and self.codebook_dim < self.vocab_size - 1:
-            raise ValueError(
-                f"a simplex of {self.vocab_size} tokens needs codebook_dim >= "
-                f"{self.vocab_size - 1}, got {self.codebook_dim}"
-            )
-
-    @property
-    def blocks(self) -> dict[str, Any]:
-        """The shape of a backbone's blocks, as its arguments."""
-        names = ("hidden_dim", "n_blocks", "n_heads", "dropout")
-        return {name: getattr(self, name) for name in names}
-
-    @classmethod
-    def from_dict(cls, values: dict[str, Any]) -> ModelConfig:
-        """Build a config from a flat dictionary, refusing keys it does not have."""
-        known = {field.name for field in fields(cls)}
-        unknown = sorted(set(values) - known)
-        if unknown:
-            raise ValueError(
-                f"unknown model config key {', '.join(map(repr, unknown))}; "
-                f"expected some of {', '.join(sorted(known))}"
-            )
-        if "vocab_size" not in values:
-            raise ValueError("the model config lacks 'vocab_size'")
-        hints = get_type_hints(cls)
-        return cls(**{name: _checked(name, hints[name], value) for name, value in values.items()})
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the flat dictionary that config.json holds."""
-        return asdict(self)
+        if not 0 < self.mask_probability < 1:
+            raise ValueError(f"mask_probability must lie in (0, 1), got {self.mask_probability}")
 
 
-def _checked(name: str, kind: Any, value: Any) -> Any:
-    choices = get_args(kind)
-    if choices:
-        fits, expected = value in choices, f"one of {', '.join(map(repr, choices))}"
-    elif kind is float:
-        fits, expected = type(value) in (int, float), "a number"
-    else:
-        fits, expected = type(value) is kind, f"of type {kind.__name__}"
-    if not fits:
-        raise ValueError(f"model config key {name!r} must be {expected}, got {value!r}")
-    return float(value) if kind is float else value
+def require_codebook(vocab_size: int, dim: int, kind: str) -> None:
+    """Refuse a codebook that has no room for its tokens."""
+    if dim < 1 or dim * vocab_size > MOST_WEIGHTS:
+        raise ValueError(f"codebook_dim must be at least 1 and sensible, got {dim}")
+    if kind == "simplex" and dim < vocab_size - 1:
+        raise ValueError(
+            f"a simplex of {vocab_size} tokens needs codebook_dim >= {vocab_size - 1}, got {dim}"
+        )
+
+
+def codebook_for(vocab_size: int, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Choose a codebook where none is given: d = v - 1, which makes evidence exact, if affordable.
+
+    Args:
+        vocab_size: The number of tokens.
+        given: The fields that were chosen already.
+    """
+    exact = vocab_size <= 257
+    return {
+        "codebook_dim": vocab_size - 1 if exact else 64,
+        "codebook": "simplex" if exact and "codebook_dim" not in given else "random",
+    }
 
 
 def tiny(vocab_size: int, **changes: Any) -> ModelConfig:

@@ -10,9 +10,10 @@ import math
 
 import torch
 from einops import rearrange
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
+from dsl.models.dropout import ItemDropout
 from dsl.models.rotary import Rotary
 
 Hidden = Float[Tensor, "*batch h"]
@@ -87,12 +88,23 @@ def attention(
     v: Float[Tensor, "b n l d"],
     *,
     is_causal: bool = False,
+    attn_mask: Bool[Tensor, "l l"] | None = None,
 ) -> Float[Tensor, "b n l d"]:
-    """Attend by two products and a softmax: torch's fused backward is slow in bfloat16 on a CPU."""
+    """Attend by two products and a softmax: torch's fused backward is slow in bfloat16 on a CPU.
+
+    Args:
+        q: Queries.
+        k: Keys.
+        v: Values.
+        is_causal: Whether positions see themselves and what is before them only.
+        attn_mask: Which positions each one sees, if not all.
+    """
     score = (q @ k.mT).float() / math.sqrt(q.shape[-1])
     if is_causal:
         future = torch.ones(score.shape[-2:], dtype=torch.bool, device=q.device).triu(1)
         score = score.masked_fill(future, -math.inf)
+    if attn_mask is not None:
+        score = score.masked_fill(~attn_mask, -math.inf)
     return score.softmax(dim=-1).to(v.dtype) @ v
 
 
@@ -115,7 +127,8 @@ class DiTBlock(nn.Module):
         self.norm2 = LayerNorm(dim)
         self.mlp = mlp(dim)
         self.adaLN_modulation = zeroed(nn.Linear(cond_dim, 6 * dim))
-        self.dropout = nn.Dropout(dropout)
+        # two layers, because each drops by its own mask
+        self.drop_attended, self.drop_mixed = ItemDropout(dropout), ItemDropout(dropout)
 
     def forward(
         self, x: Float[Tensor, "b l h"], c: Float[Tensor, "b1 c"], rotary: Rotary
@@ -125,9 +138,9 @@ class DiTBlock(nn.Module):
         shift_msa, scale_msa, gate_msa, shift_mlp, scale_mlp, gate_mlp = signals
         inner = self.norm1(x, (shift_msa, scale_msa))
         attended = attend(inner, self.attn_qkv, self.attn_out, rotary, self.heads)
-        x = torch.addcmul(x, gate_msa, self.dropout(attended))
+        x = torch.addcmul(x, gate_msa, self.drop_attended(attended))
         inner = self.norm2(x, (shift_mlp, scale_mlp))
-        return torch.addcmul(x, gate_mlp, self.dropout(self.mlp(inner)))
+        return torch.addcmul(x, gate_mlp, self.drop_mixed(self.mlp(inner)))
 
 
 class OutputLayer(nn.Module):

@@ -6,6 +6,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from dsl.models.dit import Hidden, LayerNorm, attend, mlp, zeroed
+from dsl.models.dropout import ItemDropout
 from dsl.models.rotary import Rotary
 
 
@@ -20,15 +21,16 @@ class EncoderBlock(nn.Module):
         self.attn_out = nn.Linear(dim, dim, bias=False)
         self.norm2 = LayerNorm(dim)
         self.mlp = mlp(dim)
-        self.dropout = nn.Dropout(dropout)
+        # two layers, because each drops by its own mask
+        self.drop_attended, self.drop_mixed = ItemDropout(dropout), ItemDropout(dropout)
 
     def forward(self, x: Float[Tensor, "b l h"], rotary: Rotary) -> Float[Tensor, "b l h"]:
         """Apply both layers."""
         attended = attend(
             self.norm1(x), self.attn_qkv, self.attn_out, rotary, self.heads, causal=self.causal
         )
-        x = x + self.dropout(attended)
-        x = x + self.dropout(self.mlp(self.norm2(x)))
+        x = x + self.drop_attended(attended)
+        x = x + self.drop_mixed(self.mlp(self.norm2(x)))
         return x
 
 

@@ -7,7 +7,7 @@ used because it ignores unknown config keys and, by default, tensors that are mi
 from __future__ import annotations
 
 import json
-import os
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -16,26 +16,38 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
+from dsl.files import digest, parse_json, whole
+
 CONFIG = "config.json"
 WEIGHTS = "model.safetensors"
+TRAINING = "training.json"
+"""How much the model was trained, for whoever compares it with another."""
+CHECKSUM = "weights_sha256"
+"""The key of the config under which the checksum of the weights stands."""
 
 
 def save(directory: str | Path, config: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
-    """Write a checkpoint directory; each file appears whole or not at all."""
+    """Write a checkpoint directory; each file appears whole or not at all.
+
+    Both are ready before either gets its name: the config holds the checksum of the weights.
+    """
     directory = Path(directory)
-    directory.mkdir(parents=True, exist_ok=True)
     contiguous = {name: tensor.detach().contiguous() for name, tensor in tensors.items()}
-    part = directory / f"{WEIGHTS}.part"
-    save_file(contiguous, part, metadata={"format": "pt"})
-    part.chmod(0o644)  # the library makes it private, and a shared or packaged model is not
-    os.replace(part, directory / WEIGHTS)
-    part = directory / f"{CONFIG}.part"
-    part.write_text(json.dumps(config, indent=2, sort_keys=True) + "\n", encoding="utf-8")
-    os.replace(part, directory / CONFIG)
+    with whole(directory / CONFIG) as beside, whole(directory / WEIGHTS) as part:
+        save_file(contiguous, part, metadata={"format": "pt"})
+        part.chmod(0o644)  # the library makes it private, and a shared or packaged model is not
+        record = {**config, CHECKSUM: digest(part)}
+        beside.write_text(json.dumps(record, indent=2, sort_keys=True) + "\n", encoding="utf-8")
 
 
-def locate(source: str | Path, *, revision: str | None = None) -> Path:
-    """Return the local directory of a checkpoint, fetching it if `source` is a hub id."""
+def locate(source: str | Path, *, revision: str | None = None, weights: str = WEIGHTS) -> Path:
+    """Return the local directory of a checkpoint, fetching it if `source` is a hub id.
+
+    Args:
+        source: The directory, or the hub id.
+        revision: Which version of the hub's.
+        weights: Which files hold the weights there.
+    """
     path = Path(source).expanduser()
     if path.is_dir():
         return path
@@ -46,7 +58,7 @@ def locate(source: str | Path, *, revision: str | None = None) -> Path:
     from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
 
     try:
-        patterns = ["*.json", WEIGHTS]
+        patterns = ["*.json", weights]
         return Path(snapshot_download(name, revision=revision, allow_patterns=patterns))
     except (HfHubHTTPError, LocalEntryNotFoundError, OSError) as error:
         raise FileNotFoundError(
@@ -56,20 +68,53 @@ def locate(source: str | Path, *, revision: str | None = None) -> Path:
 
 
 def read_config(directory: Path) -> dict[str, Any]:
-    """Read config.json."""
+    """Read the model's description from config.json."""
+    config = _read(directory)
+    config.pop(CHECKSUM, None)
+    return config
+
+
+def _read(directory: Path) -> dict[str, Any]:
     path = directory / CONFIG
     if not path.is_file():
         within = [directory / "model", *sorted(directory.glob("checkpoints/step-*"), reverse=True)]
         nearest = next((inner for inner in within if (inner / CONFIG).is_file()), None)
         hint = f"; did you mean {nearest}?" if nearest else ""
         raise FileNotFoundError(f"{directory} is not a checkpoint: it has no {CONFIG}{hint}")
-    try:
-        config = json.loads(path.read_text(encoding="utf-8"))
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise ValueError(f"{path} is not valid JSON: {error}") from error
+    config = parse_json(path.read_bytes(), str(path), unique=True)
     if not isinstance(config, dict):
         raise ValueError(f"{path} must hold one JSON object, got {type(config).__name__}")
+    _require_possible(config, path)
     return config
+
+
+def _require_possible(config: dict[str, Any], path: Path) -> None:
+    """Refuse sizes whose weights cannot be in the file beside, before anyone makes room for them.
+
+    A weight takes a byte at least.
+    """
+    inner = config.get("llama")
+    sizes = {**config, **(inner if isinstance(inner, dict) else {})}
+    for name, value in sizes.items():
+        if type(value) is int and abs(value) >= 2**31:
+            digits = len(str(abs(value)))
+            raise ValueError(f"{path}: {name!r} must be smaller than 2^31, got {digits} digits")
+        if isinstance(value, float) and not math.isfinite(value):
+            raise ValueError(f"{path}: {name!r} must be finite, got {value}")
+    weights = path.with_name(WEIGHTS)
+    size = weights.stat().st_size if weights.is_file() else 2**63
+    room = max(size, 2**22)  # what is small does no harm, and other tests say more about it
+    tables = (("vocab_size", "hidden_dim"), ("vocab_size", "codebook_dim"))
+    signals = (("cond_dim", "cond_dim"), ("cond_dim", "hidden_dim", "n_blocks"))
+    blocks = (("hidden_dim", "hidden_dim", "n_blocks"), ("hidden_dim", "mlp_dim", "n_blocks"))
+    for names in (*tables, *signals, *blocks):
+        product = [sizes.get(name) for name in names]
+        if all(type(n) is int for n in product) and math.prod(product) > room:  # type: ignore[arg-type]
+            listed = " x ".join(dict.fromkeys(names))
+            raise ValueError(
+                f"{weights} does not fit its {CONFIG}: {listed} would need more weights than the "
+                f"{size:,} bytes can hold"
+            )
 
 
 def load_tensors(directory: Path, model: nn.Module) -> None:
@@ -82,15 +127,30 @@ def load_tensors(directory: Path, model: nn.Module) -> None:
             tensors = {name: stored.get_tensor(name) for name in stored.keys()}  # noqa: SIM118
     except SafetensorError as error:
         raise ValueError(f"{path} cannot be read: {error}") from error
-    expected = model.state_dict()
-    faults = [f"missing {name}" for name in expected if name not in tensors]
-    faults += [f"unexpected {name}" for name in tensors if name not in expected]
-    faults += [
-        f"{name} has shape {tuple(tensors[name].shape)}, expected {tuple(tensor.shape)}"
-        for name, tensor in expected.items()
-        if name in tensors and tensors[name].shape != tensor.shape
-    ]
+    faults = _faults(tensors, model.state_dict())
     if faults:
         shown = "; ".join(faults[:5]) + (f"; and {len(faults) - 5} more" if faults[5:] else "")
         raise ValueError(f"{path} does not fit its {CONFIG}: {shown}")
+    # models written before there were checksums have none
+    wanted = _read(directory).get(CHECKSUM) if (directory / CONFIG).is_file() else None
+    if wanted is not None and wanted != digest(path):
+        raise ValueError(f"the weights in {path} have changed since they were written")
     model.load_state_dict(tensors)
+
+
+def _faults(tensors: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> list[str]:
+    """Say what is missing, extra, of another shape or kind, or no number."""
+    faults = [f"missing {name}" for name in expected if name not in tensors]
+    faults += [f"unexpected {name}" for name in tensors if name not in expected]
+    for name, tensor in expected.items():
+        if name not in tensors:
+            continue
+        found = tensors[name]
+        if found.shape != tensor.shape:
+            shapes = f"{tuple(found.shape)}, expected {tuple(tensor.shape)}"
+            faults.append(f"{name} has shape {shapes}")
+        elif found.is_floating_point() != tensor.is_floating_point() or found.is_complex():
+            faults.append(f"{name} is of type {found.dtype}, expected {tensor.dtype}")
+        elif found.is_floating_point() and not found.float().isfinite().all():
+            faults.append(f"{name} holds values that are not finite")
+    return faults

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import torch
 from jaxtyping import Float
-from torch import Tensor, nn
+from torch import Tensor
 
 from dsl.channel import require_finite
 from dsl.denoiser import Endpoints, require_tokens, wanted
@@ -14,17 +14,19 @@ from dsl.models import folder
 from dsl.models.codebook import UnitCodebook, initial_table
 from dsl.models.config import ModelConfig
 from dsl.models.converter import Converter, TableValues, UnitValues
-from dsl.models.dit import DiT
+from dsl.models.dit import DiT, Hidden
 from dsl.models.encoder import Encoder
+from dsl.models.llama import Llama
+from dsl.models.network import ShapedNetwork
 from dsl.types import MASK, Codebook, Mask, Noisy, Rows, Tokens
 
 
-class DSLModel(nn.Module):
+class DSLModel(ShapedNetwork):
     """The trained denoiser f(z): no time input, because none is needed (equation 3)."""
 
     def __init__(self, config: ModelConfig, *, table: Float[Tensor, "v h"] | None = None) -> None:
         """Build an untrained model; `table` is what a projected codebook is projected from."""
-        super().__init__()
+        super().__init__(config)
         self.config = config
         v, d, h = config.vocab_size, config.codebook_dim, config.hidden_dim
         self.sphere = UnitCodebook(
@@ -34,11 +36,13 @@ class DSLModel(nn.Module):
         self.converter = Converter(
             v, values, beta=config.beta, mask_probability=config.mask_probability
         )
-        self.backbone: DiT | Encoder = (
-            DiT(v, cond_dim=config.cond_dim, **config.blocks)
-            if config.backbone == "dit"
-            else Encoder(v, **config.blocks)
-        )
+        self.backbone: DiT | Encoder | Llama
+        if config.llama is not None:
+            self.backbone = Llama(v, config.llama, **config.blocks)
+        elif config.backbone == "dit":
+            self.backbone = DiT(v, cond_dim=config.cond_dim, **config.blocks)
+        else:
+            self.backbone = Encoder(v, **config.blocks)
         self._endpoint_rows = EndpointRows()
 
     @property
@@ -56,7 +60,16 @@ class DSLModel(nn.Module):
         """Return clean-token logits: (b, l, v), or the (n, v) rows that `at` chooses."""
         z, at = wanted(z, at)
         features = self.backbone.features(self.mixtures(z))
-        return self.backbone.head(features if at is None else features[at])
+        return self.logits(features if at is None else features[at])
+
+    def logits(self, features: Hidden) -> Rows:
+        """Pass the given rows of features through the head, which may be the table of values."""
+        if isinstance(self.backbone, Llama):
+            values = self.converter.values
+            return self.backbone.head(
+                features, values.weight[:-1] if isinstance(values, TableValues) else None
+            )
+        return self.backbone.head(features)
 
     def mixtures(self, z: Noisy | Endpoints) -> Float[Tensor, "b l h"]:
         """Convert states to the backbone's input, by look-up where they are endpoints."""
@@ -65,7 +78,7 @@ class DSLModel(nn.Module):
             self._require_dim(z)
             converted: Tensor = self.converter(z, self.codebook)
             return converted
-        require_tokens(z.tokens, self.sphere.weight, least=MASK)
+        require_tokens(z.tokens, self.vocab_size, least=MASK)
         rows = self._endpoint_rows(self, z.tokens)
         if z.e is None:
             return rows
@@ -85,7 +98,7 @@ class DSLModel(nn.Module):
     def from_pretrained(cls, source: str | Path, *, revision: str | None = None) -> DSLModel:
         """Load a model from a local directory or a hub id, in evaluation mode."""
         path = folder.locate(source, revision=revision)
-        model = cls(ModelConfig.from_dict(folder.read_config(path)))
+        model = cls(ModelConfig.from_dict(folder.read_config(path), ignore=frozenset({"kind"})))
         folder.load_tensors(path, model)
         return model.eval()
 

@@ -4,19 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from dsl.denoiser import Denoiser
+from dsl.denoiser import Denoiser, Question
 from dsl.sampling.categorical import Draw
 from dsl.sampling.remask import Never, Remask
-from dsl.sampling.sampler import ask
+from dsl.sampling.sampler import ENDPOINTS, ask
 from dsl.sampling.schedule import Alpha, Interval, Linear, intervals
 from dsl.sampling.state import State
 from dsl.streams import Randomness, uniform
 from dsl.types import Mask
+
+MOST_STEPS = 1_000_000
+"""A budget above this is a slip of the finger."""
 
 
 @dataclass(frozen=True)
@@ -30,6 +34,7 @@ class Ancestral:
     refresh_unmasked: bool = False
     """Draw visible tokens anew from their posterior where they are not remasked. DSL can, because
     its posterior at a visible position is not the token itself; it costs a forward every step."""
+    needs: ClassVar[frozenset[Question]] = ENDPOINTS
 
     def __post_init__(self) -> None:
         require_steps(self.num_steps)
@@ -99,6 +104,8 @@ def remove_noise(denoiser: Denoiser, state: State) -> State:
 
 
 def require_steps(steps: int) -> None:
-    """Refuse a walk without steps."""
+    """Refuse a walk without steps, or with so many that somebody's finger slipped."""
     if steps < 1:
         raise ValueError(f"a sampler needs at least one step, got {steps}")
+    if steps > MOST_STEPS:
+        raise ValueError(f"a sampler makes at most {MOST_STEPS:,} steps, got {steps:,}")

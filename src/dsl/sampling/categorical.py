@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Literal
 
@@ -31,6 +32,8 @@ class Draw:
     def __post_init__(self) -> None:
         if not self.temperature >= 0:
             raise ValueError(f"temperature must be >= 0, got {self.temperature}")
+        if self.temperature == math.inf:  # a token of probability 0 would be 0/0
+            raise ValueError("temperature must be finite, got inf")
         if not 0 < self.top_p <= 1:
             raise ValueError(f"top_p must lie in (0, 1], got {self.top_p}")
         if self.top_k is not None and self.top_k < 1:
@@ -41,7 +44,9 @@ class Draw:
         logits = logits.double()
         if self.temperature == 0:
             return torch.nn.functional.one_hot(logits.argmax(dim=-1), logits.shape[-1]).double()
-        p = (logits / self.temperature).softmax(dim=-1)
+        # The best at 0: divided by a tiny temperature the others go to -inf, and it does not.
+        best = logits.amax(dim=-1, keepdim=True)
+        p = ((logits - best) / self.temperature).softmax(dim=-1)
         if self.top_k is None and self.top_p == 1:
             return p
         ordered, order = p.sort(dim=-1, descending=True, stable=True)

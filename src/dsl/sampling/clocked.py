@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import torch
 
 from dsl.channel import observe
-from dsl.denoiser import Clocked, Denoiser, posterior_mean, require_clocked
+from dsl.denoiser import Clocked, Question, posterior_mean, require_clocked
 from dsl.sampling.ancestral import require_steps
 from dsl.sampling.categorical import Draw
 from dsl.sampling.refine import resample
+from dsl.sampling.sampler import CLOCK
 from dsl.sampling.state import State
 from dsl.streams import Randomness, normal
 from dsl.types import Noisy
@@ -29,12 +31,15 @@ class ClockedAncestral:
     power: float = 2.0
     """Step k is at γ_min + (γ_max - γ_min) (k/(T-1))^power."""
     draw: Draw = Draw()
+    needs: ClassVar[frozenset[Question]] = CLOCK
 
     def __post_init__(self) -> None:
         require_steps(self.num_steps)
+        if not 0.01 <= self.power <= 100:
+            raise ValueError(f"power must lie in 0.01 … 100, got {self.power}")
 
     def steps(
-        self, denoiser: Denoiser, start: State, *, generator: Randomness = None
+        self, denoiser: Clocked, start: State, *, generator: Randomness = None
     ) -> Iterator[State]:
         """Take T - 1 Gaussian steps and draw the tokens at the end: T forwards."""
         clocked = require_clocked(denoiser)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 
-from dsl.denoiser import Denoiser
+from dsl.denoiser import Denoiser, Question
 from dsl.sampling.ancestral import move, remove_noise, require_steps
 from dsl.sampling.categorical import Draw
+from dsl.sampling.sampler import ENDPOINTS
 from dsl.sampling.schedule import END
 from dsl.sampling.state import State
 from dsl.streams import Randomness
@@ -25,6 +27,10 @@ class Corrector:
 
     num_steps: int
     draw: Draw = Draw()
+    official: bool = False
+    """Stop as soon as t is at most one step, as ReMDM's code does, and leave what is still masked
+    there, up to 1/T of the tokens, to noise removal. Otherwise walk on to t = 1e-5."""
+    needs: ClassVar[frozenset[Question]] = ENDPOINTS
 
     def __post_init__(self) -> None:
         require_steps(self.num_steps)
@@ -46,7 +52,8 @@ class Corrector:
     def grid(self) -> list[tuple[float, float]]:
         """Return the reveal and the remask probability of every step."""
         t, pairs = 1.0, []
-        while t > END:
+        end = (1 - END) / self.num_steps if self.official else END
+        while t > end:
             a = 10 * (t * (1 - t)) ** 0.25 + 1
             b = a - 1
             dt = 1 / self.num_steps

@@ -5,19 +5,23 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from dsl.channel import natural, physical, snr_from_sigma
-from dsl.denoiser import Denoiser
+from dsl.denoiser import Continuous, Question
 from dsl.sampling.ancestral import require_steps
 from dsl.sampling.continuous import denoise, walked
+from dsl.sampling.sampler import STATES
 from dsl.sampling.state import State
 from dsl.streams import Randomness, normal
 from dsl.types import Noisy
+
+SIGMA_LEAST, SIGMA_MOST = 1e-3, 1e4
+"""Noise levels whose squares and ratios a state of single precision can hold."""
 
 
 @dataclass(frozen=True)
@@ -41,18 +45,25 @@ class Edm:
     start: Literal["zero", "mean"] = "zero"
     """y_0 = σ_max ε as in the paper, or x̂(0) + σ_max ε, which corrects its missing mean for one
     more denoiser call."""
+    needs: ClassVar[frozenset[Question]] = STATES
 
     def __post_init__(self) -> None:
         require_steps(self.num_steps)
-        if not 0 < self.stop < self.sigma_max:
+        if not SIGMA_LEAST <= self.stop < self.sigma_max <= SIGMA_MOST:
             raise ValueError(
-                f"EDM needs 0 < stop < sigma_max, got stop={self.stop}, sigma_max={self.sigma_max}"
+                f"EDM needs 0 < stop < sigma_max, both within {SIGMA_LEAST:g} … {SIGMA_MOST:g}, "
+                f"got stop={self.stop}, sigma_max={self.sigma_max}"
             )
-        if self.churn < 0 or (self.churn_means == "factor" and 0 < self.churn < 1):
-            raise ValueError(f"churn must be >= 0, and a factor at least 1, got {self.churn}")
+        if not 0.1 <= self.rho <= 100:
+            raise ValueError(f"rho must lie in 0.1 … 100, got {self.rho}")
+        factor = self.churn_means == "factor" and self.churn > 0
+        if not 0 <= self.churn <= 1000 or (factor and not 1 <= self.churn <= 10):
+            raise ValueError(
+                f"churn must lie in 0 … 1000, and a factor in 1 … 10, got {self.churn}"
+            )
 
     def steps(
-        self, denoiser: Denoiser, start: State, *, generator: Randomness = None
+        self, denoiser: Continuous, start: State, *, generator: Randomness = None
     ) -> Iterator[State]:
         """Integrate dy/dσ = (y - x̂(y/σ²))/σ, by Euler's or Heun's method."""
         sigmas = karras(self.num_steps, self.stop, self.sigma_max, self.rho)
@@ -76,7 +87,7 @@ class Edm:
             yield state
 
     def _initial(
-        self, denoiser: Denoiser, start: State, sigma: float, generator: Randomness
+        self, denoiser: Continuous, start: State, sigma: float, generator: Randomness
     ) -> tuple[Noisy, State]:
         level = _level(sigma, start)
         if start.z is not None:
@@ -103,7 +114,7 @@ def karras(steps: int, sigma_min: float, sigma_max: float, rho: float = 7.0) -> 
     return [sigma_max, *inner, sigma_min]
 
 
-def _slope(denoiser: Denoiser, state: State, y: Noisy, sigma: float) -> tuple[Noisy, State]:
+def _slope(denoiser: Continuous, state: State, y: Noisy, sigma: float) -> tuple[Noisy, State]:
     x_hat, state = denoise(denoiser, state, natural(y, _level(sigma, state)))
     return (y - x_hat) / sigma, state
 

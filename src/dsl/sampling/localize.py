@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 
-from dsl.denoiser import Denoiser
+from dsl.denoiser import Continuous, Question
 from dsl.path import Shared, SNRPath
 from dsl.sampling.ancestral import require_steps
 from dsl.sampling.continuous import denoise, walked
+from dsl.sampling.sampler import STATES
 from dsl.sampling.state import State
 from dsl.streams import Randomness, normal
 
@@ -28,14 +30,20 @@ class Localize:
     """Scale of the noise: 1 draws from the model, less is greedier."""
     path: SNRPath | None = None
     """Any other contour; it overrides snr_max and power."""
+    needs: ClassVar[frozenset[Question]] = STATES
 
     def __post_init__(self) -> None:
         require_steps(self.num_steps)
         if not self.noise >= 0:
             raise ValueError(f"noise must be >= 0, got {self.noise}")
+        if not (0 < self.snr_max <= 1e6 and 1 <= self.power <= 100 and self.noise <= 1000):
+            raise ValueError(
+                "localization needs 0 < snr_max <= 1e6, 1 <= power <= 100 and noise <= 1000, "
+                f"got {self.snr_max}, {self.power} and {self.noise}"
+            )
 
     def steps(
-        self, denoiser: Denoiser, start: State, *, generator: Randomness = None
+        self, denoiser: Continuous, start: State, *, generator: Randomness = None
     ) -> Iterator[State]:
         """Walk from z = 0 to the end of the path."""
         b, length = start.tokens.shape

@@ -5,15 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from dsl.denoiser import Denoiser
+from dsl.denoiser import Denoiser, Question
 from dsl.sampling.ancestral import require_steps
 from dsl.sampling.categorical import Draw
-from dsl.sampling.sampler import ask
+from dsl.sampling.sampler import ENDPOINTS, STATES, ask
 from dsl.sampling.state import State
 from dsl.streams import Randomness, uniform
 from dsl.types import Mask
@@ -24,6 +25,7 @@ class Commit:
     """Read a continuous state as tokens: one forward, one draw for every free position."""
 
     draw: Draw = Draw()
+    needs: ClassVar[frozenset[Question]] = STATES
 
     def steps(
         self, denoiser: Denoiser, start: State, *, generator: Randomness = None
@@ -50,6 +52,7 @@ class Refine:
     r_min: float = 0.2
     r_max: float = 0.8
     r_end: float = 0.0
+    needs: ClassVar[frozenset[Question]] = ENDPOINTS
 
     def __post_init__(self) -> None:
         require_steps(self.num_steps)
@@ -65,11 +68,10 @@ class Refine:
         """Refine; a position that is still masked counts as wholly uncertain."""
         state = start
         free = state.free.sum(dim=1).clamp(min=1)
-        if start.share is None:
+        if start.memory is None:
             doubt = torch.where(state.free, 1 - state.confidence, 0.0).sum(dim=1) / free
-            state = replace(state, share=doubt.clamp(self.r_min, self.r_max))
-        r_0 = state.share
-        assert r_0 is not None
+            state = replace(state, memory=doubt.clamp(self.r_min, self.r_max))
+        r_0: Float[Tensor, "b"] = state.memory  # the share to remask in the first step
         for k in range(start.step, self.num_steps):
             decay = (1 + math.cos(math.pi * k / self.num_steps)) / 2
             count = ((self.r_end + (r_0 - self.r_end) * decay) * free).ceil()

@@ -25,10 +25,14 @@ class Never:
 class ForwardBackward:
     """FB: undo as much of the forward process as the step had done, σ = (α_s - α_t)/α_t."""
 
+    official: bool = False
+    """Do not cap σ at σ_max, as ReMDM's code does not. They differ in the last step, where σ_max
+    is almost 0: it remasks 1/T of the positions, which noise removal then fills greedily."""
+
     def __call__(self, step: Interval, state: State) -> Float[Tensor, "b l"]:
-        """Return σ, at most one."""
+        """Return σ."""
         sigma = (step.alpha_s - step.alpha_t) / step.alpha_t if step.alpha_t > 0 else 1.0
-        return _constant(min(sigma, largest(step)), state)
+        return _constant(sigma if self.official else min(sigma, largest(step)), state)
 
 
 @dataclass(frozen=True)

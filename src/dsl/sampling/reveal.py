@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from dsl.denoiser import Denoiser
+from dsl.denoiser import Denoiser, Question
 from dsl.sampling.ancestral import remove_noise, require_steps
 from dsl.sampling.categorical import Draw
-from dsl.sampling.sampler import ask
+from dsl.sampling.sampler import ENDPOINTS, PREFIX, ask
 from dsl.sampling.schedule import END
 from dsl.sampling.state import State
 from dsl.streams import Randomness, Streams, uniform
@@ -27,13 +27,18 @@ class Reveal:
     """A random order for each sequence; one for the whole batch, as in the paper; or the text's."""
     draw: Draw = Draw()
 
+    @property
+    def needs(self) -> frozenset[Question]:
+        """From left to right, only what follows a prefix is ever asked."""
+        return PREFIX if self.order == "causal" else ENDPOINTS
+
     def steps(
         self, denoiser: Denoiser, start: State, *, generator: Randomness = None
     ) -> Iterator[State]:
         """Reveal the masked positions in their order, asking for one row a step."""
-        plan = start.plan if start.plan is not None else self.plan(start, generator)
+        plan = self.plan(start, generator) if start.memory is None else start.memory
         length = int(torch.where(start.masked, plan + 1, 0).max()) if plan.numel() else 0
-        yield from follow(denoiser, replace(start, plan=plan), length, self.draw, generator)
+        yield from follow(denoiser, replace(start, memory=plan), length, self.draw, generator)
 
     def plan(self, state: State, generator: Randomness) -> Int[Tensor, "b l"]:
         """Rank the masked positions of every sequence."""
@@ -60,6 +65,7 @@ class FirstHitting:
 
     num_steps: int
     draw: Draw = Draw()
+    needs: ClassVar[frozenset[Question]] = ENDPOINTS
 
     def __post_init__(self) -> None:
         require_steps(self.num_steps)
@@ -68,8 +74,8 @@ class FirstHitting:
         self, denoiser: Denoiser, start: State, *, generator: Randomness = None
     ) -> Iterator[State]:
         """Follow the plan, then reveal greedily the positions that were never hit."""
-        plan = start.plan if start.plan is not None else self.plan(start, generator)
-        state = replace(start, plan=plan)
+        plan = self.plan(start, generator) if start.memory is None else start.memory
+        state = replace(start, memory=plan)
         for reached in follow(denoiser, state, self.num_steps, self.draw, generator):
             state = reached
             yield state
@@ -91,9 +97,9 @@ class FirstHitting:
 def follow(
     denoiser: Denoiser, start: State, num_steps: int, draw: Draw, generator: Randomness
 ) -> Iterator[State]:
-    """Reveal in every step the positions that the plan names."""
+    """Reveal in every step the positions that the plan, kept as the state's memory, names."""
     state = start
-    assert state.plan is not None
+    plan: Int[Tensor, "b l"] = start.memory
     for step in range(start.step, num_steps):
         u = uniform(
             state.tokens.shape,
@@ -101,7 +107,7 @@ def follow(
             dtype=torch.float64,
             device=state.tokens.device,
         )
-        due = state.masked & (state.plan == step)
+        due = state.masked & (plan == step)
         logits, state = ask(denoiser, state, state.endpoints, due)
         state = replace(state.commit(due, *draw(logits, u[due])), step=step + 1)
         yield state

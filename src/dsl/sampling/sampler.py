@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
-from typing import Protocol, runtime_checkable
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, is_dataclass, replace
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from dsl.denoiser import Denoiser, Endpoints
+from dsl.arguments import finite_number
+from dsl.denoiser import Denoiser, Endpoints, Question
+from dsl.sampling.categorical import Draw
 from dsl.sampling.state import State
 from dsl.streams import Randomness
 from dsl.types import Mask, Noisy
+
+PREFIX: frozenset[Question] = frozenset({"prefix"})
+ENDPOINTS: frozenset[Question] = frozenset({"endpoints"})
+STATES: frozenset[Question] = frozenset({"states"})
+CLOCK: frozenset[Question] = frozenset({"clock"})
 
 
 @runtime_checkable
@@ -25,10 +32,21 @@ class Sampler(Protocol):
     it. A yielded state can be passed back as `start` and the walk goes on from there.
     """
 
+    @property
+    def needs(self) -> frozenset[Question]:
+        """What the sampler asks of a network; a network that answers less cannot be walked."""
+        ...
+
     def steps(
-        self, denoiser: Denoiser, start: State, *, generator: Randomness = None
+        self, denoiser: Any, start: State, *, generator: Randomness = None
     ) -> Iterator[State]:
-        """Walk from `start`, yielding every state on the way."""
+        """Walk from `start`, yielding every state on the way.
+
+        Args:
+            denoiser: A network that answers what the sampler needs.
+            start: Pinned tokens and masks, or a state that was yielded before.
+            generator: One generator, or a stream for each sequence.
+        """
         ...
 
 
@@ -38,8 +56,13 @@ class Chain:
 
     samplers: tuple[Sampler, ...]
 
+    @property
+    def needs(self) -> frozenset[Question]:
+        """What any of the stages asks."""
+        return frozenset().union(*(sampler.needs for sampler in self.samplers))
+
     def steps(
-        self, denoiser: Denoiser, start: State, *, generator: Randomness = None
+        self, denoiser: Any, start: State, *, generator: Randomness = None
     ) -> Iterator[State]:
         """Walk through all stages; `stage` and `step` say where one is."""
         state = start
@@ -47,15 +70,44 @@ class Chain:
             if stage < start.stage:
                 continue
             if stage > start.stage:
-                state = replace(state, step=0, plan=None, share=None)
+                state = replace(state, step=0, memory=None)
             for reached in sampler.steps(denoiser, state, generator=generator):
                 state = replace(reached, stage=stage)
                 yield state
 
 
-def last(
-    sampler: Sampler, denoiser: Denoiser, start: State, *, generator: Randomness = None
-) -> State:
+def redrawn(
+    sampler: Sampler, *, temperature: float | None = None, top_p: float | None = None
+) -> Sampler:
+    """Return the sampler with another temperature or top-p wherever it draws tokens."""
+    given = {"temperature": temperature, "top_p": top_p}
+    changes = {n: finite_number(n, value) for n, value in given.items() if value is not None}
+    if not changes:
+        return sampler
+    changed: Sampler | None = _redrawn(sampler, changes)
+    if changed is None:
+        raise ValueError(
+            f"{' and '.join(changes)} cannot be set: the sampler {type(sampler).__name__} has no "
+            "'draw' to change"
+        )
+    return changed
+
+
+def _redrawn(sampler: Any, changes: Mapping[str, Any]) -> Any:
+    """Change the draws of a sampler; None if it has none."""
+    if isinstance(sampler, Chain):
+        stages = [_redrawn(stage, changes) for stage in sampler.samplers]
+        if all(stage is None for stage in stages):
+            return None
+        pairs = zip(sampler.samplers, stages, strict=True)
+        return Chain(tuple(old if new is None else new for old, new in pairs))
+    draw = getattr(sampler, "draw", None)
+    if not is_dataclass(sampler) or not isinstance(draw, Draw):
+        return None
+    return replace(sampler, draw=replace(draw, **changes))  # type: ignore[type-var]
+
+
+def last(sampler: Sampler, denoiser: Any, start: State, *, generator: Randomness = None) -> State:
     """Walk to the end and return the last state."""
     walked = deque(sampler.steps(denoiser, start, generator=generator), maxlen=1)
     return walked[0] if walked else start
@@ -68,6 +120,6 @@ def ask(
     asked = at.any(dim=1)
     state = replace(state, nfe=state.nfe + asked.long())
     if not asked.any():
-        return denoiser.codebook.new_zeros(0, denoiser.codebook.shape[0]), state
+        return torch.zeros(0, denoiser.vocab_size, device=denoiser.device), state
     with torch.no_grad():
         return denoiser(z, at=at), state

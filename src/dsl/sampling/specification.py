@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import asdict, is_dataclass
 from functools import cache
+from pathlib import Path
 from typing import Any, get_args
 
 import cattrs
 from cattrs.strategies import configure_tagged_union
 
-from dsl import plain
+from dsl import strict
 from dsl.sampling.ancestral import Ancestral
 from dsl.sampling.clocked import ClockedAncestral
 from dsl.sampling.corrector import Corrector
@@ -20,54 +23,97 @@ from dsl.sampling.reveal import FirstHitting, Reveal
 from dsl.sampling.sampler import Chain, Sampler
 from dsl.sampling.schedule import Alpha
 
-Single = (
-    Ancestral
-    | Corrector
-    | Reveal
-    | FirstHitting
-    | Localize
-    | Edm
-    | Commit
-    | Refine
-    | ClockedAncestral
-)
+KINDS: dict[str, type] = {
+    kind.__name__: kind
+    for kind in (
+        Ancestral,
+        Corrector,
+        Reveal,
+        FirstHitting,
+        Localize,
+        Edm,
+        Commit,
+        Refine,
+        ClockedAncestral,
+    )
+}
+"""The samplers that can be written in a file, by the name of their class."""
 
 
-def to_data(sampler: Sampler) -> Any:
+def to_data(sampler: Sampler) -> dict[str, Any]:
     """Write a sampler as dictionaries and lists; `kind` names the class of each."""
     if isinstance(sampler, Chain):
         return {"kind": "Chain", "samplers": [to_data(stage) for stage in sampler.samplers]}
     if getattr(sampler, "path", None) is not None:
         raise ValueError("a sampler along a path of its own cannot be written as plain data")
-    return _converter().unstructure(sampler, unstructure_as=Single)
+    kind = type(sampler)
+    if kind.__name__ in KINDS:
+        return {"kind": kind.__name__, **_converter().unstructure(sampler)}
+    # One that was made elsewhere is recorded by its full name; it cannot be read back from a file.
+    fields: dict[str, Any] = asdict(sampler) if is_dataclass(sampler) else {}
+    return {"kind": f"{kind.__module__}.{kind.__qualname__}", **fields}
 
 
-def from_data(data: Any) -> Sampler:
+def from_data(data: Any, name: str = "the sampler") -> Sampler:
     """Build the sampler that `to_data` wrote, refusing unknown kinds and fields."""
-    if not isinstance(data, dict) or "kind" not in data:
-        raise ValueError(f"a sampler is a mapping with a 'kind', got {data!r}")
-    kinds = ["Chain", *(kind.__name__ for kind in get_args(Single))]
-    if data["kind"] not in kinds:
-        raise ValueError(f"unknown kind of sampler {data['kind']!r}; expected {', '.join(kinds)}")
-    if data["kind"] == "Chain":
-        if set(data) != {"kind", "samplers"} or not data["samplers"]:
-            raise ValueError(f"a Chain has a list of 'samplers' and nothing else, got {list(data)}")
-        return Chain(tuple(from_data(stage) for stage in data["samplers"]))
-    try:
-        built: Sampler = _converter().structure(data, Single)  # type: ignore[arg-type]
-    except cattrs.BaseValidationError as error:
-        reason = plain.explain(error)
-        raise ValueError(f"cannot build the sampler {data['kind']!r}: {reason}") from error
+    if not isinstance(data, dict) or not isinstance(data.get("kind"), str):
+        raise ValueError(f"{name} must be a mapping with a 'kind', got {strict.shown(data)}")
+    kind = data["kind"]
+    if kind == "Chain":
+        return _chain(data, name)
+    if kind not in KINDS:
+        known = ", ".join(["Chain", *KINDS])
+        raise ValueError(f"unknown kind of sampler {strict.shown(kind)}; expected {known}")
+    fields = {key: value for key, value in data.items() if key != "kind"}
+    built: Sampler = strict.read(KINDS[kind], fields, f"{name} {kind!r}", by=_converter())
     return built
+
+
+def read_file(path: Path) -> Sampler:
+    """Read a sampler from a YAML or JSON file."""
+    return from_data(strict.read_yaml(path), str(path))
+
+
+def _chain(data: dict[str, Any], name: str) -> Sampler:
+    stages = data.get("samplers")
+    if set(data) != {"kind", "samplers"} or not isinstance(stages, list) or not stages:
+        raise ValueError(
+            f"{name}: a Chain has a list of 'samplers' and nothing else, "
+            f"got {strict.shown(stages)} and the keys {', '.join(map(strict.shown, data))}"
+        )
+    return Chain(tuple(from_data(stage, name) for stage in stages))
 
 
 @cache
 def _converter() -> cattrs.Converter:
-    converter = plain.converter()
-    for union in (Alpha, Remask, Single):
+    converter = strict.converter()
+    for union in (Alpha, Remask):
         configure_tagged_union(union, converter, tag_name="kind")
+        converter.register_structure_hook(union, _tagged(union, converter))
     # A path is a function of t, not data: it is None here or refused above.
-    converter.register_structure_hook_func(
-        lambda kind: "SNRPath" in str(kind), lambda value, _: value
-    )
+    converter.register_structure_hook_func(lambda kind: "SNRPath" in str(kind), _no_path)
     return converter
+
+
+def _tagged(union: Any, converter: cattrs.Converter) -> Callable[[Any, Any], Any]:
+    """Read one of several classes, which `kind` names; what names none is refused."""
+    inner = converter.get_structure_hook(union)
+    known = [kind.__name__ for kind in get_args(union)]
+
+    def read(data: Any, _: Any) -> Any:
+        kind = data.get("kind") if isinstance(data, dict) else None
+        if not isinstance(kind, str) or kind not in known:
+            raise ValueError(
+                f"expected a mapping whose 'kind' is one of {', '.join(known)}; "
+                f"got {strict.shown(data if kind is None else kind)}"
+            )
+        return inner(data, union)
+
+    return read
+
+
+def _no_path(value: Any, _: Any) -> None:
+    if value is not None:
+        raise ValueError(
+            f"a path of one's own cannot be read from a file, got {strict.shown(value)}"
+        )

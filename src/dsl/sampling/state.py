@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from jaxtyping import Float, Int
@@ -30,10 +31,8 @@ class State:
     """The continuous state of every position, if the path is between the endpoints."""
     snr: SNR | None = None
     """The SNR of z."""
-    plan: Int[Tensor, "b l"] | None = None
-    """The step that will reveal each position, for samplers that decide it up front."""
-    share: Float[Tensor, "b"] | None = None
-    """The share of tokens that refinement set out to remask."""
+    memory: Any = None
+    """What the sampler that is at work wants to remember; nobody else reads it."""
     step: int = 0
     """Steps taken in this stage."""
     stage: int = 0

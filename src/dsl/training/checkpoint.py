@@ -5,9 +5,7 @@ The newest that is intact is taken up again; one that was cut short is passed ov
 
 from __future__ import annotations
 
-import hashlib
 import json
-import os
 import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -17,6 +15,8 @@ from typing import Any
 import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
+
+from dsl.files import digest, parse_json, sweep, whole
 
 MANIFEST = "manifest.json"
 TRAINING = "training.safetensors"
@@ -52,26 +52,16 @@ class Checkpoints:
     ) -> Checkpoint:
         """Write a checkpoint beside the others, then drop the oldest."""
         final = self.folder / f"step-{step:08d}"
-        part = self.folder / f".part-{step:08d}"
-        shutil.rmtree(part, ignore_errors=True)
-        part.mkdir(parents=True)
-        try:
+        sweep(self.folder)
+        with whole(final, f"the checkpoint of step {step}") as part:
+            part.mkdir()
             save_file(
                 {name: t.detach().contiguous() for name, t in tensors.items()}, part / TRAINING
             )
             write_model(part)
-            sums = {path.name: _digest(path) for path in sorted(part.iterdir())}
+            sums = {path.name: digest(path) for path in sorted(part.iterdir())}
             record = {"step": step, "about": about, "sha256": sums}
             (part / MANIFEST).write_text(json.dumps(record, indent=2), encoding="utf-8")
-            _sync(part)
-            shutil.rmtree(final, ignore_errors=True)
-            os.replace(part, final)
-        except OSError as error:
-            shutil.rmtree(part, ignore_errors=True)
-            raise OSError(
-                f"the checkpoint of step {step} could not be written ({error}); "
-                "the ones before it are intact"
-            ) from error
         self._prune()
         return Checkpoint(step, final, about)
 
@@ -80,7 +70,7 @@ class Checkpoints:
         for path in sorted(self.folder.glob("step-*"), reverse=True):
             fault = self.fault(path)
             if fault is None:
-                record = json.loads((path / MANIFEST).read_text(encoding="utf-8"))
+                record = _manifest(path)
                 return Checkpoint(record["step"], path, record["about"])
             tell(f"{path.name} is damaged ({fault}); falling back to the one before it")
         return None
@@ -89,11 +79,10 @@ class Checkpoints:
     def fault(path: Path) -> str | None:
         """Say what is wrong with a checkpoint, or None."""
         try:
-            record = json.loads((path / MANIFEST).read_text(encoding="utf-8"))
-            for name, digest in record["sha256"].items():
-                if _digest(path / name) != digest:
+            for name, written in _manifest(path)["sha256"].items():
+                if digest(path / name) != written:
                     return f"{name} has changed"
-        except (OSError, KeyError, json.JSONDecodeError) as error:
+        except (OSError, ValueError) as error:
             return str(error)
         return None
 
@@ -108,11 +97,12 @@ class Checkpoints:
         """Return the checkpoint with the lowest validation loss, if any has one."""
         scored = []
         for path in self.folder.glob("step-*"):
-            if (path / MANIFEST).is_file():
-                record = json.loads((path / MANIFEST).read_text(encoding="utf-8"))
-                loss = record["about"].get("validation", {}).get("loss")
-                if loss is not None:
-                    scored.append((loss, path))
+            try:
+                loss = _manifest(path)["about"].get("validation", {}).get("loss")
+            except (OSError, ValueError):
+                continue  # damaged, so it is no candidate
+            if loss is not None:
+                scored.append((loss, path))
         return min(scored)[1] if scored else None
 
 
@@ -138,13 +128,13 @@ def restore_optimizer(optimizer: torch.optim.Optimizer, tensors: Mapping[str, Te
     optimizer.load_state_dict(whole)
 
 
-def _digest(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _sync(folder: Path) -> None:
-    """See the bytes on disk before the directory gets its name."""
-    for path in folder.iterdir():
-        with path.open("rb") as file:
-            os.fsync(file.fileno())
+def _manifest(path: Path) -> dict[str, Any]:
+    """Read what a checkpoint says of itself."""
+    where = path / MANIFEST
+    record = parse_json(where.read_bytes(), str(where))
+    kinds = {"step": int, "about": dict, "sha256": dict}
+    if not isinstance(record, dict) or any(
+        not isinstance(record.get(name), kind) for name, kind in kinds.items()
+    ):
+        raise ValueError(f"{where} must hold {', '.join(kinds)}")
+    return record

@@ -31,15 +31,34 @@ class OptimizerConfig:
     """What the rate does after the warm-up, until the last step."""
     final: float = 0.0
     """Where cosine and linear end, as a share of lr."""
-    ema: float = 0.9999
-    """Decay of the average of the weights, once it has warmed up."""
+    ema: float | tuple[float, ...] = 0.9999
+    """Decay of the average of the weights, once it has warmed up; of several, all are kept, and
+    the one that validates best is the model."""
 
     def __post_init__(self) -> None:
-        if not (self.lr > 0 and self.clip > 0 and self.warmup >= 0 and 0 <= self.ema < 1):
+        if not self.decays or len(set(self.decays)) < len(self.decays):
+            raise ValueError(f"ema must be a number, or numbers that all differ, got {self.ema}")
+        possible = all(0 <= decay < 1 for decay in self.decays)
+        if not (self.lr > 0 and self.clip > 0 and self.warmup >= 0 and possible):
             raise ValueError(
                 "an optimizer needs lr > 0, clip > 0, warmup >= 0 and ema in [0, 1), "
                 f"got {self.lr}, {self.clip}, {self.warmup} and {self.ema}"
             )
+        if not (0 <= self.beta1 < 1 and 0 <= self.beta2 < 1 and self.eps > 0):
+            raise ValueError(
+                "an optimizer needs beta1 and beta2 in [0, 1) and eps > 0, "
+                f"got {self.beta1}, {self.beta2} and {self.eps}"
+            )
+        if not (self.weight_decay >= 0 and 0 <= self.final <= 1):
+            raise ValueError(
+                "an optimizer needs weight_decay >= 0 and final in [0, 1], "
+                f"got {self.weight_decay} and {self.final}"
+            )
+
+    @property
+    def decays(self) -> tuple[float, ...]:
+        """The decay of every average that is kept."""
+        return self.ema if isinstance(self.ema, tuple) else (self.ema,)
 
     def rate(self, step: int, total: int) -> float:
         """Return the learning rate of a step: a function of it, so nothing has to be restored."""

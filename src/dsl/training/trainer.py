@@ -7,26 +7,35 @@ so a run that is killed and taken up again walks exactly the same way, on any nu
 from __future__ import annotations
 
 import math
-import os
-import shutil
 import signal
+import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import FrameType
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from accelerate import Accelerator
-from torch import Tensor, nn
-from torch.optim.swa_utils import AveragedModel
+from torch import Tensor
 
-from dsl.streams import Streams, stream
+from dsl.processes import Process
+from dsl.training.averages import Averages, under
 from dsl.training.checkpoint import Checkpoints, flatten_optimizer, restore_optimizer
-from dsl.training.optimizer import OptimizerConfig, average, optimizer
+from dsl.training.compilation import fuse, require_compiler
+from dsl.training.noise import item_noise
+from dsl.training.objective import Loss, Objective
+from dsl.training.optimizer import OptimizerConfig, optimizer
+from dsl.training.precision import Precision, settle
+from dsl.training.rehearsal import Rehearsal
+from dsl.training.tally import Step, Tally
+from dsl.training.utilisation import Meter
 from dsl.types import Tokens
+
+MOST_SEQUENCES = 1_000_000
+"""A batch of more is a slip of the finger."""
 
 
 @dataclass(frozen=True)
@@ -39,8 +48,9 @@ class TrainerConfig:
     micro_batch: int | None = None
     """Sequences in one forward on one rank; the rank's whole share if not given."""
     seed: int = 1
-    precision: Literal["float32", "bf16", "fp16"] = "float32"
-    """What products are computed in; weights and sums stay float32."""
+    precision: Precision = "float32"
+    """What products are computed in; weights and sums stay float32. auto measures a few steps in
+    float32 and bf16 when the run begins, and keeps to the faster."""
     compile: bool = False
     """Fuse the blocks of the network by torch.compile: slow to start, then faster."""
     validate_every: int = 500
@@ -49,8 +59,17 @@ class TrainerConfig:
     log_every: int = 10
 
     def __post_init__(self) -> None:
-        if min(self.steps, self.batch, self.validate_every, self.save_every, self.log_every) < 1:
-            raise ValueError("steps, batch and all intervals of a run must be at least 1")
+        for name in ("steps", "batch", "micro_batch", "validate_every", "save_every", "keep",
+                     "log_every"):  # fmt: skip
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ValueError(f"trainer.{name} must be at least 1, got {value}")
+        if self.seed < 0:
+            raise ValueError(f"trainer.seed must be at least 0, got {self.seed}")
+        if self.batch > MOST_SEQUENCES:
+            raise ValueError(
+                f"trainer.batch must be at most {MOST_SEQUENCES:,}, got {self.batch:,}"
+            )
 
 
 Batches = Callable[[int, range, int], Tokens]
@@ -63,8 +82,7 @@ Validator = Callable[[Any], dict[str, float]]
 class Trainer:
     """A run: an objective, its data, and a directory."""
 
-    objective: nn.Module
-    """Takes tokens, streams, places and batch and returns a Loss; its `model` is trained."""
+    objective: Objective
     batches: Batches
     config: TrainerConfig
     optimizer: OptimizerConfig
@@ -74,14 +92,18 @@ class Trainer:
     validator: Validator | None = None
     tell: Callable[[str], None] = lambda _: None
     on_step: Callable[[dict[str, Any]], None] = lambda _: None
+    on_cpu: bool = False
+    """Leave accelerators alone, even if there are any."""
     stopped: bool = field(default=False, init=False)
 
     def run(self) -> int:
         """Train to the last step, or until told to stop; return the step that was reached."""
-        mixed = "no" if self.config.precision == "float32" else self.config.precision
-        self.accelerator = Accelerator(cpu=not torch.cuda.is_available(), mixed_precision=mixed)
+        # bf16 is autocast's alone; of accelerate a process could have only one precision
+        mixed = "fp16" if self.config.precision == "fp16" else "no"
+        on_cpu = self.on_cpu or not torch.cuda.is_available()
+        self.accelerator = Accelerator(cpu=on_cpu, mixed_precision=mixed)
         if self.config.compile:
-            _require_compiler()
+            require_compiler()
         ranks, rank = self.accelerator.num_processes, self.accelerator.process_index
         if self.config.batch % ranks:
             raise ValueError(f"a batch of {self.config.batch} cannot be shared by {ranks} ranks")
@@ -89,112 +111,152 @@ class Trainer:
         self.places = range(rank * share, (rank + 1) * share)
         inner = self.objective
         adam = optimizer(inner, self.optimizer)
-        self.ema = AveragedModel(inner.model, avg_fn=average(self.optimizer.ema))  # type: ignore[arg-type]
+        self.averages = Averages(inner.model, self.optimizer.decays)
         self.checkpoints = Checkpoints(self.folder / "checkpoints", self.config.keep)
         begin = self._restore(inner, adam)
+        if begin < self.config.steps:
+            self._rehearse(inner, Process(rank, ranks))
         if self.config.compile:
-            fuse(inner)
+            fuse(inner.model)
         self.forward, self.adam = self.accelerator.prepare(inner, adam)
-        self.ema.to(self.accelerator.device)
+        self.averages.to(self.accelerator.device)
         with self._signals():
             return self._loop(begin, inner)
 
-    def _loop(self, begin: int, inner: nn.Module) -> int:
+    def _rehearse(self, inner: Objective, process: Process) -> None:
+        """Find out before the first step what to compute in, and what a step costs."""
+        config, most = self.config, self.config.micro_batch or len(self.places)
+        rehearsal = Rehearsal.of(
+            inner, self.batches, batch=config.batch, most=most, seed=config.seed,
+            device=self.accelerator.device,
+        )  # fmt: skip
+        chosen = process.agree(lambda: settle(config.precision, self.folder, rehearsal))
+        if chosen.said:
+            self.tell(chosen.said)
+        self.bf16 = chosen.precision == "bf16"
+        self.meter = Meter.of(rehearsal, chosen.precision, process.count)
+
+    def _autocast(self) -> AbstractContextManager[Any]:
+        kind = self.accelerator.device.type
+        return torch.autocast(kind, torch.bfloat16) if self.bf16 else self.accelerator.autocast()
+
+    def _loop(self, begin: int, inner: Objective) -> int:
         total, started, tokens_seen = self.config.steps, time.monotonic(), 0
         validation: dict[str, float] = {}
         for step in range(begin, total):
-            loss, parts, tokens = self._step(step)
-            tokens_seen += tokens
-            self.ema.update_parameters(inner.model)  # type: ignore[arg-type]
+            stepping = time.monotonic()
+            found = self._step(step)
+            tokens_seen += found.tokens
+            self.averages.update(inner.model)
+            self.meter.add(found.tokens, time.monotonic() - stepping)
             done = step + 1
             if done % self.config.log_every == 0 or done == total:
                 elapsed = time.monotonic() - started
                 self.on_step(
                     {
                         "step": done,
-                        "loss": loss,
+                        "loss": found.loss,
                         "lr": self.optimizer.rate(step, total),
                         "tokens_per_second": tokens_seen / elapsed,
                         "eta": (total - done) * elapsed / (done - begin),
-                        **parts,
+                        **found.parts,
                     }
                 )
             if self.validator and (done % self.config.validate_every == 0 or done == total):
-                validation = self.validator(self.ema.module)
-                self.on_step({"step": done, "validation": validation})
-            if done % self.config.save_every == 0 or done == total or self.stopped:
+                event = self.averages.validate(self.validator)
+                validation = event["validation"]
+                self.on_step({"step": done, **event})
+            if done % self.config.save_every == 0 or done == total or found.stopped:
                 self._save(done, inner, validation)
-            if self.stopped:
+            if (done == total or found.stopped) and (reached := self.meter.event(done)):
+                self.on_step(reached)
+            if found.stopped:
                 return done
         return total
 
-    def _step(self, step: int) -> tuple[float, dict[str, float], int]:
+    def _step(self, step: int) -> Step:
+        """Take one step of the optimizer; the same step however the batch is cut up and shared."""
         for group in self.adam.param_groups:
             group["lr"] = self.optimizer.rate(step, self.config.steps)
         self.adam.zero_grad(set_to_none=True)
+        self.objective.begin(step / self.config.steps)
         share = len(self.places)
         micro = self.config.micro_batch or share
         pieces = [self.places[i : i + micro] for i in range(0, share, micro)]
-        total, seen = 0.0, 0
-        parts: dict[str, tuple[float, float]] = {}
+        tally = Tally()
+        expected = 0.0
         for number, places in enumerate(pieces):
             tokens = self.batches(step, places, self.config.batch).to(self.accelerator.device)
-            device = self.accelerator.device
-            streams = Streams(
-                tuple(stream(self.config.seed, step, i, device=device) for i in places)
-            )
-            # dropout draws from the global generator: give it a state that depends on the step
-            torch.manual_seed(stream(self.config.seed, step, places[0], 1).initial_seed())
+            expected = float(self.config.batch * tokens.shape[1])
             last = number == len(pieces) - 1
-            with self.accelerator.no_sync(self.forward) if not last else _nothing():
-                loss = self.forward(tokens, streams, places, self.config.batch)
-                self.accelerator.backward(loss.total * len(places) / share)
-            total += float(loss.total.detach()) * len(places) / share
-            seen += tokens.numel() * self.accelerator.num_processes
-            for name, (value, count) in loss.parts.items():
-                old = parts.get(name, (0.0, 0.0))
-                parts[name] = (old[0] + float(value), old[1] + float(count))
-        total = self._mean(total)
-        if not math.isfinite(total):
-            newest = self.checkpoints.newest(self.tell)
-            where = f"the checkpoint of step {newest.step}" if newest else "no checkpoint yet"
-            raise ValueError(
-                f"the loss of step {step} is {total}; stopped, {where} is intact. "
-                "A smaller learning rate or a longer warm-up usually helps"
-            )
+            with nullcontext() if last else self.accelerator.no_sync(self.forward):
+                loss = self._forward(step, places, tokens)
+                # ranks are averaged, so each counts as often as there are ranks
+                ranks = self.accelerator.num_processes
+                self.accelerator.backward(loss.sum * (ranks / expected))
+            tally = tally.plus(loss, tokens.numel())
+        whole = self._reduced(tally)
+        self._require_finite(step, whole.mean)
+        if 0 < whole.count != expected:  # the objective left positions out
+            for parameter in self.forward.parameters():
+                if parameter.grad is not None:
+                    parameter.grad.mul_(expected / whole.count)
         self.accelerator.clip_grad_norm_(self.forward.parameters(), self.optimizer.clip)
-        with self.accelerator.autocast():  # Muon's products follow the precision of the run
+        with self._autocast():  # Muon's products follow the precision of the run
             self.adam.step()
-        return total, {name: v / n for name, (v, n) in parts.items() if n}, seen
+        if whole.learned is not None:
+            self.objective.learn(whole.learned)
+        return Step(whole.mean, whole.averages, int(whole.tokens), whole.stopped > 0)
 
-    def _mean(self, value: float) -> float:
+    def _forward(self, step: int, places: range, tokens: Tokens) -> Loss:
+        """Draw noise and dropout of every item from its own stream."""
+        device, seed = self.accelerator.device, self.config.seed
+        streams = item_noise(self.objective, seed, step, places, device)
+        with self._autocast():
+            loss: Loss = self.forward(tokens, streams, places, self.config.batch)
+        return loss
+
+    def _reduced(self, tally: Tally) -> Tally:
+        """Add up what the ranks counted, and whether any of them was told to stop."""
+        tally = replace(tally, stopped=float(self.stopped))
         if self.accelerator.num_processes == 1:
-            return value
-        mean = self.accelerator.reduce(
-            torch.tensor(value, device=self.accelerator.device), reduction="mean"
-        )
-        assert isinstance(mean, Tensor)
-        return float(mean)
+            return tally
+        added = self.accelerator.reduce(tally.packed().to(self.accelerator.device), "sum")
+        assert isinstance(added, Tensor)
+        return tally.unpacked(added)
 
-    def _save(self, step: int, inner: nn.Module, validation: dict[str, float]) -> None:
+    def _require_finite(self, step: int, loss: float) -> None:
+        if math.isfinite(loss):
+            return
+        newest = self.checkpoints.newest(self.tell)
+        where = f"the checkpoint of step {newest.step}" if newest else "no checkpoint yet"
+        raise ValueError(
+            f"the loss of step {step} is {loss}; stopped, {where} is intact. "
+            "A smaller learning rate or a longer warm-up usually helps"
+        )
+
+    def _save(self, step: int, inner: Objective, validation: dict[str, float]) -> None:
         self.accelerator.wait_for_everyone()
         if not self.accelerator.is_main_process:
             return
-        tensors = {f"model.{k}": v for k, v in inner.model.state_dict().items()}  # type: ignore[union-attr]
-        tensors |= {f"ema.{k}": v.clone() for k, v in self.ema.state_dict().items()}
+        tensors = {f"model.{k}": v for k, v in inner.model.state_dict().items()}
+        tensors |= {f"objective.{k}": v for k, v in inner.own().items()}
+        tensors |= self.averages.tensors()
         tensors |= flatten_optimizer(self.adam)
         about = {"validation": validation, "seed": self.config.seed, "batch": self.config.batch}
+        about["ema"] = self.averages.decays[self.averages.best]
         self.checkpoints.save(
-            step, tensors, about, lambda path: self.write_model(self.ema.module, path)
+            step, tensors, about, lambda path: self.write_model(self.averages.module, path)
         )
 
-    def _restore(self, inner: nn.Module, adam: torch.optim.Optimizer) -> int:
+    def _restore(self, inner: Objective, adam: torch.optim.Optimizer) -> int:
         found = self.checkpoints.newest(self.tell)
         if found is None:
             return 0
         tensors = found.tensors()
-        inner.model.load_state_dict(_under("model.", tensors))  # type: ignore[union-attr]
-        self.ema.load_state_dict(_under("ema.", tensors))
+        inner.model.load_state_dict(under("model.", tensors))
+        inner.load_state_dict(under("objective.", tensors), strict=False)
+        self.averages.load(tensors, found.about.get("ema"))
         restore_optimizer(adam, tensors)
         finished = found.step >= self.config.steps
         self.tell(f"{'already trained to' if finished else 'resumed from'} step {found.step}")
@@ -202,7 +264,13 @@ class Trainer:
 
     @contextmanager
     def _signals(self) -> Iterator[None]:
-        """Let the first interrupt finish its step and save; a second one interrupts."""
+        """Let the first interrupt finish its step and save; a second one interrupts.
+
+        Only the main thread of a program can listen; in another, interrupts stay its caller's.
+        """
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
 
         def stop(number: int, _: FrameType | None) -> None:
             if self.stopped:
@@ -216,31 +284,3 @@ class Trainer:
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
-
-
-def fuse(objective: nn.Module) -> None:
-    """Compile the blocks of the network in place: they are alike, so one compilation serves all."""
-    for block in objective.model.backbone.blocks:  # type: ignore[union-attr]
-        block.compile()
-
-
-def _require_compiler() -> None:
-    wanted = os.environ.get("CXX", "g++")
-    if not any(map(shutil.which, (wanted, "g++", "clang++", "cl"))):
-        raise ValueError(
-            f"trainer.compile needs a C++ compiler, and {wanted} was not found: install one, "
-            "or leave trainer.compile out"
-        )
-
-
-@contextmanager
-def _nothing() -> Iterator[None]:
-    yield
-
-
-def _under(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    return {
-        name.removeprefix(prefix): tensor
-        for name, tensor in tensors.items()
-        if name.startswith(prefix)
-    }

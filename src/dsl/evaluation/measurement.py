@@ -1,0 +1,125 @@
+"""Measure samples against real text: prepare corpus, judges and reference, then the suite."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from dsl.data.cache import default_cache
+from dsl.data.catalogue import origin_of
+from dsl.data.corpora import SPLITS, prepare
+from dsl.evaluation.judges import fetch, require_judge
+from dsl.evaluation.molecules.chemistry import EXTRA
+from dsl.evaluation.molecules.judge import NAME as MOSES
+from dsl.evaluation.molecules.judge import MoleculeMeasure, benchmark
+from dsl.evaluation.settings import JudgeSettings
+from dsl.evaluation.suite import Measure, Reference, Settings
+from dsl.extras import require
+from dsl.loading import Model, load
+from dsl.sample_file import read
+
+Tell = Callable[[str], None]
+
+
+def require_known(settings: JudgeSettings) -> None:
+    """Refuse a corpus or a judge that there is not, before any work is done."""
+    if settings.judge == MOSES:
+        require_molecules(settings)
+        return
+    splits = origin_of(settings.reference).splits or SPLITS
+    if settings.split not in splits:
+        raise ValueError(
+            f"corpus {settings.reference!r} has no split {settings.split!r}; "
+            f"expected one of {', '.join(splits)}"
+        )
+    for name in (settings.features, settings.judge):
+        if name != "none":
+            require_judge(name)
+
+
+def require_molecules(settings: JudgeSettings) -> None:
+    """Refuse what MOSES cannot be asked, and a machine that lacks what it needs."""
+    if settings.reference not in ("", MOSES):
+        raise ValueError(
+            f"--judge {MOSES} has a reference of its own and takes no other, got "
+            f"{settings.reference!r}"
+        )
+    for module in ("rdkit", "fcd", "scipy"):
+        require(module, extra=EXTRA)
+
+
+def build(
+    settings: JudgeSettings, model: Model, n: int, length: int, tell: Tell
+) -> Measure | MoleculeMeasure:
+    """Prepare corpus, judges and reference for n samples of a length."""
+    cache = settings.cache or default_cache()
+    if settings.judge == MOSES:
+        if model.tokenizer is None:
+            raise ValueError(f"{model.name} has no tokenizer, so its samples cannot be read")
+        found = benchmark(cache, resamples=settings.resamples, device=settings.device, tell=tell)
+        return MoleculeMeasure(found, model.tokenizer, n, cache=cache, tell=tell)
+
+    def folder(name: str) -> Path | None:
+        return None if name == "none" else fetch(name, cache, on_progress=lambda w, *_: tell(w))
+
+    corpus = prepare(settings.reference, cache, on_progress=lambda what, *_: tell(what))
+    measured = Settings(
+        folder(settings.features),
+        folder(settings.judge),
+        novelty=settings.novelty,
+        seeds=settings.seeds,
+        resamples=settings.resamples,
+        buckets=settings.buckets,
+        device=settings.device,
+    )
+    if model.tokenizer is None:
+        raise ValueError(f"{model.name} has no tokenizer, so no text can be cut like its samples")
+    tell("reading the training text")
+    reference = Reference.cut(
+        corpus,
+        settings.split,
+        n,
+        length,
+        model.tokenizer,
+        documents=model.documents,
+        share=model.share,
+    )
+    reference = reference.with_training(corpus, model.tokenizer)
+    return Measure(
+        measured, reference, model.tokenizer, documents=model.documents, cache=cache, tell=tell
+    )
+
+
+def evaluate(
+    samples: str | Path,
+    settings: JudgeSettings,
+    *,
+    model: str | Path | Model | None = None,
+    tell: Tell = lambda _: None,
+) -> dict[str, Any]:
+    """Measure a file of samples beside real text that the reference does not contain.
+
+    Args:
+        samples: A file that `dsl sample` wrote.
+        settings: What the samples are held against.
+        model: Whose tokenizer counts; the samples' own model if not given.
+        tell: Told what is being done.
+    """
+    settings.check()
+    require_known(settings)
+    about, drawn = read(Path(samples))
+    if not drawn:
+        raise ValueError(f"{samples} has no samples")
+    if not isinstance(model, Model):
+        name, length = model or about.get("model"), about.get("length")
+        if not isinstance(name, str | Path) or not isinstance(length, int | None):
+            raise ValueError(f"{samples} does not say of which model and length it is; name one")
+        model = load(name, length=length)
+    largest = max((max(sample.tokens) for sample in drawn if sample.tokens), default=0)
+    if largest >= model.vocab_size:
+        raise ValueError(
+            f"{samples} has a token {largest}, but {model.name} only {model.vocab_size} tokens"
+        )
+    measure = build(settings, model, len(drawn), len(drawn[0].tokens), tell)
+    return measure.samples(drawn, about)

@@ -1,0 +1,1 @@
+"""Families of models on the same blocks, data, optimizer and trainer; each describes itself."""

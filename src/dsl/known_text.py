@@ -1,0 +1,103 @@
+"""Text that is known, as hints: a prompt, a text with gaps, and the end of a document."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from dsl.hints import Hint, Known, Unknown
+from dsl.loading import Model
+from dsl.strict import cut, shown
+
+GAP = re.compile(r"\[(\d+)\]", re.ASCII)
+LONGEST_GAP = 1_000_000
+BRACKETED = re.compile(r"\[[^\[\]]*\]")
+
+
+def prompted(model: Model, prompt: str, length: int, suffix: str = "") -> list[Hint]:
+    """Begin a sequence with a text, and end it with another; what is between them is unknown."""
+    for text in (prompt, suffix):
+        require_room(model, text)
+    before = [*_opening(model), *model.encode(prompt)] if prompt else []
+    after = model.encode(suffix, inside=True) if suffix else []
+    gap = length - len(before) - len(after)
+    if gap < 0:
+        given = "prompt and suffix have" if suffix else "the prompt has"
+        raise ValueError(f"{given} {length - gap} tokens, the sequence {length}")
+    return [*map(Known, before), *[Unknown()] * gap, *map(Known, after)]
+
+
+def closed(model: Model, hints: Sequence[Hint], *, open_end: bool = False) -> list[Hint]:
+    """Let the end follow a text that is known to be whole, or anything at all if it is not.
+
+    Of a model that was not trained on documents, a text is a part of one and stays as it is. After
+    the end comes padding, up to the model's length, unless documents shared its blocks.
+    """
+    if not model.documents:
+        if open_end:
+            raise ValueError(
+                f"{model.name} was not trained on documents, so its texts have no end to leave open"
+            )
+        return list(hints)
+    assert model.end is not None
+    whole = [*map(Known, _opening(model)), *hints]
+    room = max(0, model.length - len(whole))
+    if open_end:
+        return [*whole, *[Unknown()] * room]
+    return [*whole, *[Known(model.end)] * (min(1, room) if model.share else room)]
+
+
+def _opening(model: Model) -> list[int]:
+    """Return the special that the model's documents begin with, if they do."""
+    return model.ends[0] if model.documents else []
+
+
+def parse_gaps(model: Model, text: str) -> list[Hint]:
+    """Read a text with gaps as what is known of each position.
+
+    Where the tokens of words bring the space before them along, a space before a gap is the gap's.
+    """
+    hints: list[Hint] = []
+    parts = re.split(r"(\[[0-9]+\])", text)
+    for place, part in enumerate(parts):
+        if place + 1 < len(parts) and part.endswith(" ") and model.spaced:
+            part = part[:-1]
+        if gap := GAP.fullmatch(part):
+            hints += [Unknown()] * gap_size(gap[1], model.length)
+        elif part:
+            require_room(model, part)
+            if (other := BRACKETED.search(part)) and not model.can_say(other[0]):
+                got = cut(" ".join(other[0].split()))
+                raise ValueError(f"a gap is written as its length, such as [12]; got {got}")
+            hints += [Known(token) for token in model.encode(part, inside=bool(hints))]
+        if len(hints) > model.length:  # now: a long text may have many gaps more
+            model.require_length(len(hints))
+    if not any(isinstance(hint, Unknown) for hint in hints):
+        raise ValueError(f"the text has no gap: write one as [12], got {shown(text)}")
+    return hints
+
+
+def require_room(model: Model, text: str) -> None:
+    """Refuse a text that has more tokens than the model takes, however they fall, unencoded."""
+    if model.tokenizer is None or len(text) <= model.length:
+        return
+    longest = max(map(len, model.tokenizer.get_vocab()))
+    if len(text) > model.length * (longest + 1):  # a decoder may put a space between two
+        raise ValueError(
+            f"{model.name} was made for at most {model.length} tokens, "
+            f"got a text of {len(text):,} characters"
+        )
+
+
+def count_characters(text: str) -> int:
+    """Count characters and gaps: the length of an oracle's text, whose tokens are characters."""
+    return len(GAP.sub("", text)) + sum(gap_size(size) for size in GAP.findall(text))
+
+
+def gap_size(digits: str, longest: int = LONGEST_GAP) -> int:
+    """Read the length of a gap, which must be between 1 token and the longest sequence."""
+    size = int(digits) if len(digits) <= 9 else None
+    if size is None or not 1 <= size <= longest:
+        shown = digits if len(digits) <= 12 else f"{digits[:12]}…"
+        raise ValueError(f"a gap has 1 to {longest:,} tokens, got [{shown}]")
+    return size

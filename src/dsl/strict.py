@@ -1,0 +1,207 @@
+"""Frozen dataclasses from plain data and back: strict about keys and types, clear about faults."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import fields
+from pathlib import Path
+from typing import Any, Literal, TypeVar, get_args
+
+import cattrs
+import yaml
+
+T = TypeVar("T")
+
+MOST_SHOWN = 80
+"""Characters of a wrong value that a message repeats."""
+DEEPEST = 40
+"""Levels of nesting that data of ours can have; what is deeper is no recipe and no sampler."""
+LONGEST = 50_000
+"""Characters of a recipe or a sampler, for which the reader of YAML needs two seconds."""
+
+
+def converter() -> cattrs.Converter:
+    """Make a converter that refuses unknown keys and values of the wrong type."""
+    made = cattrs.Converter(forbid_extra_keys=True)
+    for kind in (bool, int, float, str):
+        made.register_structure_hook(kind, _checked)
+    made.register_structure_hook_func(lambda kind: kind == dict[str, Any], _mapping)
+    made.register_structure_hook_func(lambda kind: kind == float | tuple[float, ...], _numbers)
+    made.register_structure_hook_func(
+        lambda kind: getattr(kind, "__origin__", None) is Literal, _chosen
+    )
+    return made
+
+
+def read(
+    kind: type[T], data: Any, name: str, *, by: cattrs.Converter | None = None, keys: str = "keys"
+) -> T:
+    """Build a dataclass from plain data, or say in one line what does not fit.
+
+    Args:
+        kind: The dataclass.
+        data: A mapping with its fields.
+        name: What the data are, as an error calls them.
+        by: A converter that knows more types than the plain ones.
+        keys: What an error calls the fields.
+    """
+    if not isinstance(data, Mapping):
+        raise ValueError(f"{name} must be a mapping of {keys}, got {shown(data)}")
+    try:
+        return (by or converter()).structure(dict(data), kind)
+    except cattrs.BaseValidationError as error:
+        raise ValueError(f"{name}: {explain(error)}") from error
+
+
+def parse_yaml(text: str, name: str) -> Any:
+    """Read YAML (or JSON) text, refusing what is malformed, circular or absurdly nested."""
+    if len(text) > LONGEST:
+        raise ValueError(f"{name} has {len(text):,} characters, more than {LONGEST:,}")
+    try:
+        loader = _Loader(text)
+        try:
+            node = loader.get_single_node()
+            if node is None:
+                return None
+            _require_plain(node)
+            return loader.construct_document(node)
+        finally:
+            loader.dispose()
+    except (yaml.YAMLError, ValueError, OverflowError) as error:
+        # a ValueError comes of impossible dates and numbers, a YAMLError of everything else
+        raise ValueError(f"{name} is not valid YAML: {one_line(error)}") from error
+
+
+def read_yaml(path: Path) -> Any:
+    """Read a YAML file."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path} is not UTF-8 text: {error}") from error
+    return parse_yaml(text, str(path))
+
+
+def explain(error: cattrs.BaseValidationError) -> str:
+    """Say in one line what does not fit, and where; of many faults the first."""
+    faults = cattrs.transform_error(error, format_exception=_reason)
+    more = f"; and {len(faults) - 2} more" if faults[2:] else ""
+    return cut("; ".join(faults[:2]), 6 * MOST_SHOWN) + more
+
+
+def shown(value: Any) -> str:
+    """Repeat a value in a message, cut short; nested data are named by their type alone."""
+    if isinstance(value, Mapping | list | tuple | set):
+        return f"a {type(value).__name__} of {len(value)}"
+    return cut(
+        repr(value) if not isinstance(value, int) or abs(value) < 10**60 else "a huge number"
+    )
+
+
+def _reason(error: BaseException, _: Any) -> str:
+    if isinstance(error, KeyError):
+        return f"missing {error.args[0]!r}"
+    if isinstance(error, cattrs.ForbiddenExtraKeysError):
+        unknown = ", ".join(shown(key) for key in sorted(error.extra_fields, key=str)[:5])
+        known = ", ".join(field.name for field in fields(error.cl))
+        return f"unknown key {unknown}; expected some of {known}"
+    if isinstance(error, TypeError):  # single values are checked, so it was none of the fields
+        return "expected a mapping of fields"
+    return one_line(error) or type(error).__name__
+
+
+def one_line(error: BaseException) -> str:
+    """Say in one line, cut short, what an error says."""
+    return cut(" ".join(str(error).split()), 4 * MOST_SHOWN)
+
+
+def cut(text: str, most: int = MOST_SHOWN) -> str:
+    """Cut a text short for a message."""
+    return text if len(text) <= most else f"{text[:most]}…"
+
+
+def _checked(value: Any, kind: type) -> Any:
+    if kind is float and isinstance(value, str):
+        value = _number(value)  # YAML reads 3e-4 as text, because it wants 3.0e-4; people do not
+    accepted = (int, float) if kind is float else (kind,)
+    if type(value) not in accepted:
+        raise ValueError(f"expected {kind.__name__}, got {shown(value)}")
+    if kind is int and abs(value) >= 2**63:
+        raise ValueError(f"expected an int of 64 bits, got {shown(value)}")
+    if kind is float and (abs(value) > 1e300 or value != value):
+        raise ValueError(f"expected a finite number, got {shown(value)}")
+    return kind(value)
+
+
+def _mapping(value: Any, _: Any) -> dict[str, Any]:
+    if not isinstance(value, Mapping) or not all(isinstance(key, str) for key in value):
+        raise ValueError(f"expected a mapping with names as keys, got {shown(value)}")
+    return dict(value)
+
+
+def _numbers(value: Any, _: Any) -> float | tuple[float, ...]:
+    """Read a number, or a list of numbers."""
+    if isinstance(value, list | tuple):
+        return tuple(_checked(each, float) for each in value)
+    number: float = _checked(value, float)
+    return number
+
+
+def _chosen(value: Any, kind: Any) -> Any:
+    choices = get_args(kind)
+    if not any(type(value) is type(choice) and value == choice for choice in choices):
+        raise ValueError(f"expected one of {', '.join(map(repr, choices))}; got {shown(value)}")
+    return value
+
+
+def _number(text: str) -> float | str:
+    try:
+        value = float(text)
+    except ValueError:
+        return text
+    return value if math.isfinite(value) else text
+
+
+class _Loader(yaml.SafeLoader):
+    """Reads YAML, and gives up at what is nested too deeply or says of what type it is.
+
+    The readers of such types raise whatever they like where the value does not suit them.
+    """
+
+    depth = 0
+
+    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
+        """Read one value with all that is in it."""
+        event = self.peek_event()  # type: ignore[no-untyped-call]
+        if getattr(event, "tag", None) is not None:
+            raise ValueError("it names a type, as in !!int 5, which is not read")
+        self.depth += 1
+        if self.depth > DEEPEST:
+            raise ValueError(f"it is nested too deeply, more than {DEEPEST} levels deep")
+        node: yaml.Node | None = super().compose_node(parent, index)
+        self.depth -= 1
+        return node
+
+
+def _require_plain(root: yaml.Node) -> None:
+    """Refuse keys that come twice, and aliases, which may expand without end."""
+    seen: set[int] = set()
+    pending = [root]
+    while pending:
+        node = pending.pop()
+        inner = _children(node)
+        if id(node) in seen and inner:
+            raise ValueError("it uses an alias of a list or mapping, which is not read")
+        if isinstance(node, yaml.MappingNode):
+            keys = Counter(key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode))
+            if twice := [key for key, times in keys.items() if times > 1]:
+                raise ValueError(f"the key {shown(twice[0])} comes twice")
+        seen.add(id(node))
+        pending += inner
+
+
+def _children(node: yaml.Node) -> list[yaml.Node]:
+    if isinstance(node, yaml.MappingNode):
+        return [part for pair in node.value for part in pair]
+    return list(node.value) if isinstance(node, yaml.SequenceNode) else []
