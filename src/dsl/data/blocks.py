@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 import torch
 
+from dsl.files import parse_json
 from dsl.types import Tokens
 
 Encode = Callable[[str], list[int]]
@@ -20,24 +20,25 @@ def read_texts(path: Path, *, separate_lines: bool) -> list[str]:
     """
     if not path.is_file():
         raise FileNotFoundError(f"no corpus at {str(path)!r}")
+    if path.suffix == ".jsonl":
+        return list(json_texts(path))
     try:
         content = path.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
         raise ValueError(f"{path} is not UTF-8 text: {error}") from error
-    if path.suffix != ".jsonl":
-        return content.split("\n") if separate_lines else [content]
-    texts = []
-    # not splitlines(), which would also cut inside texts, at characters JSON leaves as they are
-    for number, line in enumerate(content.removesuffix("\n").split("\n"), 1):
-        try:
-            record = json.loads(line)
-        except json.JSONDecodeError as error:
-            raise ValueError(f"{path}, line {number}, is not JSON: {error}") from error
-        if isinstance(record, dict) and isinstance(record.get("text"), str):
-            texts.append(record["text"])
-        elif not (number == 1 and isinstance(record, dict) and "about" in record):
-            raise ValueError(f'{path}, line {number}, has no "text"')
-    return texts
+    return content.split("\n") if separate_lines else [content]
+
+
+def json_texts(path: Path) -> Iterator[str]:
+    """Read the "text" of every line of a .jsonl file; the first may say what they are about."""
+    with path.open("rb") as file:  # as bytes, a line ends at a newline and nowhere else
+        for number, line in enumerate(file, 1):
+            where = f"{path}, line {number},"
+            record = parse_json(line, where)
+            if isinstance(record, dict) and isinstance(record.get("text"), str):
+                yield record["text"]
+            elif not (number == 1 and isinstance(record, dict) and "about" in record):
+                raise ValueError(f'{where} has no "text"')
 
 
 def cut(

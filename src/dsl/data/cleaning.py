@@ -97,20 +97,25 @@ PARAGRAPH = re.compile(r"^[\w\"'(].{40,}[.!?\"')]$")
 """A line of prose: it begins like a sentence, ends like one and is no mere caption."""
 
 
+def pages(dump: bytes) -> Iterator[str]:
+    """Return the source of every article that is no redirect, its templates removed."""
+    for match in PAGE.finditer(dump):
+        text = html.unescape(html.unescape(match[1].decode("utf-8", errors="ignore")))
+        if text[:9].lower() == "#redirect":
+            continue
+        found = 1
+        while found:
+            text, found = INNERMOST.subn("", text)
+        yield text
+
+
 def articles(dump: bytes) -> Iterator[bytes]:
     """Return the running text of every article, a paragraph a line; articles without are left out.
 
     Headings, lists, tables, templates and references are dropped; case, punctuation and letters of
     other scripts are kept.
     """
-    for match in PAGE.finditer(dump):
-        text = html.unescape(html.unescape(match[1].decode("utf-8", errors="ignore")))
-        if text[:9].lower() == "#redirect":
-            continue
-        while True:
-            text, found = INNERMOST.subn("", text)
-            if not found:
-                break
+    for text in pages(dump):
         for pattern, replacement in WIKI:
             text = pattern.sub(replacement, text)
         lines = (" ".join(line.split()) for line in text.split("\n"))

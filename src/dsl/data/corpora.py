@@ -8,16 +8,23 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import re
-import tempfile
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
-from dsl.data.catalogue import RECIPES, Recipe, readable, recipe_of
+import numpy as np
+from tokenizers import Tokenizer
+
+from dsl.data.catalogue import ORIGINS, Origin, origin_of
+from dsl.data.own_files import readable
 from dsl.data.sources import Progress
+from dsl.data.tokenizers import ends
+from dsl.files import digest, locked, parse_json, sweep, whole, write_text
 
+DESCRIPTION = "corpus.json"
+SPLITS = ("train", "validation", "test")
 BETWEEN = b"\0"
 """What stands between two documents of a corpus that has them."""
 
@@ -38,6 +45,10 @@ class Corpus:
     licence: str
     documents: int | None = None
     """How many there are, with a zero byte between two; None if the text is one."""
+    empty: int = 0
+    """Documents that had no text and were left out."""
+    facts: dict[str, Any] = field(default_factory=dict)
+    """What else is known, such as the entropy of a source that is a model."""
 
     def range(self, split: str) -> tuple[int, int]:
         """Return the byte range of a split."""
@@ -90,54 +101,98 @@ class Corpus:
 
 
 def prepare(name: str, cache: Path, *, on_progress: Progress | None = None) -> Corpus:
-    """Return a corpus from the cache, making it first if it is not there."""
-    told = on_progress or (lambda *_: None)
+    """Return a corpus from the cache, making it first if it is not there.
+
+    If another process is making it, this one waits and takes what that one made.
+    """
     folder = cache / "corpora" / _key(name)
-    description = folder / "corpus.json"
-    if description.is_file():
-        return _load(description)
-    recipe = recipe_of(name)
-    folder.mkdir(parents=True, exist_ok=True)
+    description = folder / DESCRIPTION
+    if not description.is_file():
+        origin = origin_of(name)  # a wrong name leaves nothing behind
+        folder.mkdir(parents=True, exist_ok=True)
+        with locked(folder, wait=True):
+            if not description.is_file():
+                _make(name, origin, folder, cache / "downloads", on_progress or (lambda *_: None))
+    sweep(folder)
+    return _load(description)
+
+
+def _make(name: str, origin: Origin, folder: Path, downloads: Path, told: Progress) -> None:
+    """Write a corpus, then its description."""
+    hasher, size, pieces, empty = hashlib.sha256(), 0, 0, 0
+    begins = []
     path = folder / "corpus.txt"
-    digest, size, pieces = hashlib.sha256(), 0, 0
-    with tempfile.NamedTemporaryFile(dir=folder, suffix=".part", delete=False) as part:
-        try:
-            for piece in recipe.make(cache / "downloads", told):
-                if recipe.documents:
-                    piece = (BETWEEN if pieces else b"") + piece.replace(BETWEEN, b" ")
-                part.write(piece)
-                digest.update(piece)
-                size, pieces = size + len(piece), pieces + 1
-            if not size:
-                raise ValueError(f"corpus {name!r} is empty")
-            if recipe.size is not None and size != recipe.size:
-                raise ValueError(f"corpus {name!r} should have {recipe.size} bytes, got {size}")
-        except BaseException:
-            os.unlink(part.name)
-            raise
-    os.replace(part.name, path)
+    with whole(path) as part, part.open("wb") as file:
+        for piece in origin.make(downloads, told):
+            begins.append(size + (origin.documents and pieces > 0))
+            if origin.documents and not piece:
+                empty += 1
+                continue
+            if origin.documents:
+                piece = (BETWEEN if pieces else b"") + piece.replace(BETWEEN, b" ")
+            file.write(piece)
+            hasher.update(piece)
+            size, pieces = size + len(piece), pieces + 1
+        if not size:
+            raise ValueError(f"corpus {name!r} is empty")
+        if origin.size is not None and size != origin.size:
+            raise ValueError(f"corpus {name!r} should have {origin.size} bytes, got {size}")
     corpus = Corpus(
         name,
         path,
         size,
-        digest.hexdigest(),
-        _splits(recipe, size),
-        recipe.alphabet,
-        recipe.source,
-        recipe.licence,
-        pieces if recipe.documents else None,
+        hasher.hexdigest(),
+        _splits(origin, path, size),
+        origin.alphabet,
+        origin.source,
+        origin.licence,
+        pieces if origin.documents else None,
+        empty,
     )
-    record = json.dumps(asdict(corpus) | {"path": path.name}, indent=2)
-    beside = description.with_suffix(".part")
-    beside.write_text(record, encoding="utf-8")
-    os.replace(beside, description)
-    return corpus
+    if origin.encoded is not None:
+        tokenizer, documents, facts = origin.encoded(downloads)
+        write_tokens(corpus, tokenizer, documents, begins)
+        corpus = replace(corpus, facts=facts)
+    record = asdict(corpus) | {"path": path.name}
+    write_text(folder / DESCRIPTION, json.dumps(record, indent=2))
+
+
+def tokens_path(corpus: Corpus, split: str, tokenizer: Tokenizer) -> Path:
+    """Return where the tokens of a split are kept."""
+    digest = hashlib.sha256(tokenizer.to_str().encode()).hexdigest()[:12]
+    return corpus.path.parent / f"{split}-{digest}.tokens"
+
+
+def token_type(tokenizer: Tokenizer) -> type:
+    """Return the smallest integer that holds every token."""
+    return np.uint16 if tokenizer.get_vocab_size() <= 2**16 else np.uint32
+
+
+def write_tokens(
+    corpus: Corpus, tokenizer: Tokenizer, documents: Iterable[list[int]], begins: list[int]
+) -> None:
+    """Write the tokens that documents were made of: text may be spelt by others, too.
+
+    A document belongs to the split that holds all of it. After each stands the special that ends
+    it.
+    """
+    end = ends(tokenizer)[1]
+    stops = [*(begin - 1 for begin in begins[1:]), corpus.size]
+    rows: dict[str, list[np.ndarray]] = {split: [] for split in corpus.splits}
+    for tokens, begin, stop in zip(documents, begins, stops, strict=True):
+        for split, (first, last) in corpus.splits.items():
+            if first <= begin < stop <= last:  # and not empty
+                closed = tokens if tokens[-1:] == end else [*tokens, *end]
+                rows[split].append(np.array(closed, token_type(tokenizer)))
+    for split, found in rows.items():
+        with whole(tokens_path(corpus, split, tokenizer)) as part, part.open("wb") as file:
+            file.writelines(row.tobytes() for row in found)
 
 
 def _key(name: str) -> str:
     """Name a corpus's folder; files of the user's own by their path, size and time of change."""
     path = Path(name).expanduser()
-    if name in RECIPES or not path.exists():
+    if name in ORIGINS or not path.exists():
         plain = re.fullmatch(r"[\w.-]+", name)
         identity = "" if plain else name
     else:
@@ -151,22 +206,21 @@ def _key(name: str) -> str:
 
 def verify(corpus: Corpus) -> None:
     """Refuse a cached corpus whose bytes have changed."""
-    with corpus.path.open("rb") as file:
-        digest = hashlib.file_digest(file, "sha256").hexdigest()
-    if digest != corpus.sha256:
+    found = digest(corpus.path)
+    if found != corpus.sha256:
         raise ValueError(
-            f"{corpus.path} has changed since it was made (sha256 {digest[:12]}…, expected "
+            f"{corpus.path} has changed since it was made (sha256 {found[:12]}…, expected "
             f"{corpus.sha256[:12]}…); delete {corpus.path.parent} and fetch it again"
         )
 
 
 def _load(description: Path) -> Corpus:
-    record = json.loads(description.read_text(encoding="utf-8"))
+    record = parse_json(description.read_bytes(), str(description))
     try:
         record["path"] = description.parent / record["path"]
         record["splits"] = {name: (begin, end) for name, (begin, end) in record["splits"].items()}
         corpus = Corpus(**record)
-    except (KeyError, TypeError) as error:
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise ValueError(
             f"{description} was not written by this version; delete {description.parent} "
             "and fetch again"
@@ -176,7 +230,46 @@ def _load(description: Path) -> Corpus:
     return corpus
 
 
-def _splits(recipe: Recipe, size: int) -> dict[str, tuple[int, int]]:
-    held = min(recipe.held_out, size // 5)
+def _splits(origin: Origin, path: Path, size: int) -> dict[str, tuple[int, int]]:
+    """Hold out the last bytes; a split begins with a whole document if one begins near."""
+    if origin.splits is not None:
+        return _published(origin.splits, path, size)
+    held = min(origin.held_out, size // 5)
     train, validation = size - 2 * held, size - held
-    return {"train": (0, train), "validation": (train, validation), "test": (validation, size)}
+    if origin.documents:
+        (train, second), (validation, third) = (
+            _between(path, place, held // 2) for place in (train, validation)
+        )
+    else:
+        second, third = train, validation
+    ranges = ((0, train), (second, validation), (third, size))
+    return dict(zip(SPLITS, ranges, strict=True))
+
+
+def _published(splits: Mapping[str, int], path: Path, size: int) -> dict[str, tuple[int, int]]:
+    """Return the bytes of splits of so many documents; what stands between two is in neither."""
+    stops = np.append(np.flatnonzero(np.memmap(path, np.uint8, "r") == BETWEEN[0]), size)
+    if len(stops) != sum(splits.values()):
+        raise ValueError(
+            f"{path.name} should have {sum(splits.values())} documents, got {len(stops)}"
+        )
+    last = np.cumsum(list(splits.values())) - 1
+    begins = [0, *(int(stops[i]) + 1 for i in last[:-1])]
+    return {
+        name: (begin, int(stops[i])) for name, begin, i in zip(splits, begins, last, strict=True)
+    }
+
+
+def _between(path: Path, place: int, most: int) -> tuple[int, int]:
+    """Return the end of one split and the beginning of the next, where a document ends if near.
+
+    What stands between the two documents belongs to neither.
+    """
+    with path.open("rb") as file:
+        file.seek(place - most)
+        near = file.read(2 * most)
+    ends = {near.rfind(BETWEEN, 0, most), near.find(BETWEEN, most)} - {-1}
+    if not ends:
+        return place, place
+    end = place - most + min(ends, key=lambda end: abs(end - most))
+    return end, end + 1

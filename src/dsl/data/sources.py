@@ -21,6 +21,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Literal
 
+from dsl.files import locked, reported
+
 Progress = Callable[[str, int, int], None]
 """Told what is going on, how much of it is done, and how much there is (0 if unknown)."""
 
@@ -31,10 +33,18 @@ ENWIK8_MD5 = "a1fa5ffddb56f4953e226637dabbb36a"
 
 
 def download(address: str, target: Path, told: Progress) -> Path:
-    """Fetch a file; what an earlier attempt left in `target.part` is not fetched again."""
-    if target.is_file():
-        return target
+    """Fetch a file; what an earlier attempt left in `target.part` is not fetched again.
+
+    That is why the part is kept after an error, unlike others, and held against other processes.
+    """
     target.parent.mkdir(parents=True, exist_ok=True)
+    with locked(target, wait=True), reported(target):
+        if not target.is_file():
+            _download(address, target, told)
+    return target
+
+
+def _download(address: str, target: Path, told: Progress) -> None:
     part = target.with_name(target.name + ".part")
     have = part.stat().st_size if part.is_file() else 0
     request = urllib.request.Request(address)
@@ -46,7 +56,8 @@ def download(address: str, target: Path, told: Progress) -> Path:
         if error.code != 416:  # nothing is left to fetch, or the server's file is another one
             raise
         part.unlink()
-        return download(address, target, told)
+        _download(address, target, told)
+        return
     with reply, part.open("ab" if reply.status == 206 else "wb") as file:
         done = file.tell()
         size = done + int(reply.headers.get("Content-Length") or 0)
@@ -57,7 +68,6 @@ def download(address: str, target: Path, told: Progress) -> Path:
     if size and done < size:
         raise OSError(f"{address} broke off after {done} of {size} bytes; try again to go on")
     os.replace(part, target)
-    return target
 
 
 def source_package(requirement: str, member: str, told: Progress) -> bytes:

