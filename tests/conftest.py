@@ -8,6 +8,7 @@ from typing import TypeVar
 
 import pytest
 import torch
+from torch import Tensor
 
 from dsl import oracle
 from dsl.models.config import ModelConfig
@@ -19,8 +20,17 @@ R = TypeVar("R", pytest.TestReport, pytest.CollectReport)
 # Some virtual machines report AMX but not the shape of its tiles, and bfloat16 products die there.
 os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")
 
-# Two workers share two cores: more threads than cores only wait for each other.
+# Two workers share two cores: more threads than cores only wait for each other. The commands that
+# tests start read the variable.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 torch.set_num_threads(1)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Give slow tests an hour: a limit is for what hangs, on a machine that others use too."""
+    for item in items:
+        if item.get_closest_marker("slow") and not item.get_closest_marker("timeout"):
+            item.add_marker(pytest.mark.timeout(3600))
 
 
 @pytest.hookimpl(wrapper=True)
@@ -78,6 +88,16 @@ def model(request: pytest.FixtureRequest) -> DSLModel:
             values=values,
         )
     )
+
+
+def assert_near(ours: Tensor, theirs: Tensor, share: float = 1e-5) -> None:
+    """Ask that two tensors agree up to a share of the largest entry.
+
+    Sums in float32 round by a share of their largest terms, in an order that is the CPU's; an
+    absolute limit, or one relative to an entry near zero, would hold on some CPUs only.
+    """
+    scale = float(theirs.detach().abs().max())
+    torch.testing.assert_close(ours, theirs, atol=share * scale, rtol=0)
 
 
 def perturbed(config: ModelConfig) -> DSLModel:

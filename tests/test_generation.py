@@ -81,7 +81,12 @@ def test_infilling_toys() -> None:
         (lambda: generate(n=3, hints=[[Unknown()], [Unknown()]]), "one sequence or all 3"),
         (lambda: infill("ABC", "oracle:cyclic-7"), "has no gap"),
         (lambda: infill("xy[5]", "oracle:cyclic-7"), "outside the model's vocabulary: 'xy'"),
-        (lambda: infill("AB[9]", "oracle:cyclic-7"), "sequences of 7 tokens, not of 11"),
+        (lambda: infill("AB[6]", "oracle:cyclic-7"), "sequences of 7 tokens, not of 8"),
+        (lambda: infill("AB[9]", "oracle:cyclic-7"), r"1 to 7 tokens, got \[9\]"),
+        (lambda: infill("AB[0]", "oracle:cyclic-7"), r"tokens, got \[0\]"),
+        (lambda: infill("a[999999999]", "oracle:markov"), r"tokens, got \[999999999\]"),
+        (lambda: infill(f"a[{'9' * 5000}]"), r"tokens, got \[999999999999…\]"),
+        (lambda: infill("AB[x]FG", "oracle:cyclic-7"), r"written as its length, .* got \[x\]"),
     ],
 )
 def test_mistakes_are_explained_before_any_forward(

@@ -70,5 +70,19 @@ def test_inadmissible_paths_are_refused(build: object, message: str) -> None:
         build()  # type: ignore[operator]
 
 
+@pytest.mark.parametrize("corners", [torch.float32, torch.float64])
+@pytest.mark.parametrize("asked", [torch.float32, torch.float64])
+def test_corners_of_any_precision_are_one_path(corners: torch.dtype, asked: torch.dtype) -> None:
+    """It is answered in the precision of the question, and up to rounding it is one answer."""
+    exact = tabulated()
+    path = Tabulated(exact.times.to(corners), exact.snr.to(corners))
+    times = torch.linspace(0, 1, 101).double()
+    away = ~torch.isin((100 * times).round(), torch.tensor([25, 50]).double())
+    for ours, wanted in zip(path(times.to(asked)), exact(times), strict=True):
+        assert ours.dtype is asked
+        # away from the corners, where rounding decides which of two slopes it is
+        torch.testing.assert_close(ours.double()[away], wanted[away], rtol=1e-5, atol=1e-4)
+
+
 def t(*values: object) -> Tensor:
     return torch.tensor(values).double()

@@ -16,7 +16,9 @@ MODELS = (
     "text8-tiny", "text8-tiny-20m", "text8-tiny-ar", "text8-tiny-mdlm", "text8-tiny-vp",
 )  # fmt: skip
 RECIPES = (
-    "cyclic", "owt-finetune", "text8", "text8-tiny", "text8-tiny-adamw", "text8-tiny-finetune",
+    "cyclic", "english-tiny", "moses-tiny", "owt-finetune", "stories-mdlm", "stories-tiny", "text8",
+    "text8-tiny",
+    "text8-tiny-adamw", "text8-tiny-finetune",
 )  # fmt: skip
 METADATA = ("METADATA", "RECORD", "WHEEL", "entry_points.txt", "licenses/LICENSE")
 
@@ -33,9 +35,10 @@ def test_the_wheel_holds_the_package_and_nothing_else(wheel: Path) -> None:
     about = f"discrete_stochastic_localization-{dsl.__version__}.dist-info"
     modules = {str(p.relative_to(ROOT / "src")) for p in (ROOT / "src/dsl").rglob("*.py")}
     expected = {f"{about}/{name}" for name in METADATA} | {"dsl/py.typed"}
+    expected.add("dsl/data/stories15M.json")
     expected |= {f"dsl/cookbook/{name}.yaml" for name in RECIPES}
     for name in MODELS:
-        files = ("config.json", "model.safetensors", "tokenizer.json")
+        files = ("config.json", "model.safetensors", "tokenizer.json", "training.json")
         expected |= {f"dsl/weights/{name}/{file}" for file in files}
     expected.add("dsl/weights/text8-tiny/README.md")
     assert held == modules | expected

@@ -13,7 +13,7 @@ import dsl
 from dsl import oracle
 from dsl.cli.main import main
 from dsl.loading import Model, load
-from dsl.scoring import score
+from dsl.scoring.score import score
 from dsl.streams import stream
 
 LETTERS = "abcdef"
@@ -93,7 +93,7 @@ def test_a_table_of_the_wrong_width_is_explained(
 
 def test_more_processes_than_blocks() -> None:
     empty = score(load("oracle:markov"), torch.zeros(0, 8, dtype=torch.long), cutoff=9.0)
-    assert all(len(estimate.values) == 0 for estimate in empty.estimates.values())
+    assert not empty.blocks and empty.kinds["roar"] == "bound"
 
 
 def test_the_table_for_people(capsys: pytest.CaptureFixture[str], corpus: Path) -> None:
@@ -105,12 +105,13 @@ def test_the_table_for_people(capsys: pytest.CaptureFixture[str], corpus: Path) 
 @pytest.mark.parametrize(
     "arguments, message",
     [
-        (["--budget", "0"], "the budget must be at least 4"),
-        (["--length", "400"], "shorter than a block: it has 320 tokens, a block 400"),
+        (["--budget", "0"], "the budget must lie in 4 … 1,000,000"),
+        (["--budget", "1" + "0" * 23], "the budget must lie in 4 … 1,000,000"),
+        (["--length", "400"], "oracle:markov has sequences of 400 tokens, not of 8"),
         (["--cutoff", "0"], "cut-off must be positive"),
         (["--table", "nowhere.json"], "nowhere.json"),
         (["--device", "cuda:7"], "device 'cuda:7' cannot be used"),
-        (["--length", "0"], "at least one token, got length 0"),
+        (["--length", "0"], "--length must lie in 1 … 1,000,000, got 0"),
     ],
 )
 def test_mistakes_are_one_line(
@@ -125,8 +126,9 @@ def test_mistakes_are_one_line(
     "content, message",
     [
         ("abXYZcde\n", "outside the model's vocabulary: 'XYZ'"),
-        ("abc\nabc\n", "shorter than a block: it has 6 tokens, a block 8"),
-        ("", "shorter than a block: it has 0 tokens"),
+        ("abc\nabc\n", "oracle:markov has sequences of 8 tokens, not of 3"),
+        ("\n", "bad.txt has no text"),
+        ("", "bad.txt has no text"),
     ],
 )
 def test_bad_corpora_are_explained(
@@ -156,7 +158,7 @@ def test_bad_json_lines_are_explained(
 def test_python(corpus: Path) -> None:
     report = dsl.likelihood("oracle:cyclic-7", ["ABCDEFG", "CDEFGAB"], budget=128)
     alone = dsl.likelihood("oracle:cyclic-7", ["ABCDEFG", "CDEFGAB"], budget=128, only=["shared"])
-    assert list(alone.estimates) == ["shared"] and "audit" not in alone.to_dict()
+    assert list(alone.kinds) == ["shared"] and "audit" not in alone.to_dict()
     assert alone.bits_per_token("shared").mean == report.bits_per_token("shared").mean
     with pytest.raises(ValueError, match="has no estimator"):
         dsl.likelihood("oracle:cyclic-7", ["ABCDEFG"], only=["rowr"])
@@ -173,11 +175,15 @@ def test_a_span_is_scored_given_the_rest() -> None:
     others = tokens.repeat(36, 1)
     others[:, 3:5] = torch.cartesian_prod(torch.arange(6), torch.arange(6))
     wanted = chain.log_prob(others).logsumexp(0) - chain.log_prob(tokens)[0]
-    for name, estimate in report.estimates.items():
-        assert abs(float(estimate.nats - wanted)) < 5 * float(estimate.stderr) + 1e-6, name
-        assert float(estimate.tokens[0, :3].abs().sum()) < 0.02
+    for name in report.kinds:
+        found = report.reading(name)
+        assert abs(float(found.nats - wanted)) < 5 * float(found.stderr) + 1e-6, name
+        assert float(report.attributions(name)[0][:3].abs().sum()) < 0.02
         bits = report.bits_per_token(name).mean
-        assert bits == pytest.approx(float(estimate.nats) / 2 / math.log(2)), "of two tokens"
+        assert bits == pytest.approx(float(found.nats) / 2 / math.log(2)), "of two tokens"
+    one, other = report.audit.between
+    apart = abs(float(report.reading(one).nats - report.reading(other).nats))
+    assert report.audit.spread == pytest.approx(apart / 2), "for each of the two tokens"
     assert report.characters == 2
     with pytest.raises(ValueError, match="must lie within 0 … 8, got 5 … 9"):
         dsl.likelihood("oracle:markov", [text], span=(5, 9))
@@ -195,7 +201,7 @@ def test_special_tokens_can_be_left_out_of_the_account() -> None:
     assert report.characters == 6
     bits = report.bits_per_token("roar").mean * 8
     assert report.bits_per_character("roar").mean == pytest.approx(bits / 6)
-    letters = float(report.estimates["roar"].tokens[0, 1:-1].sum()) / math.log(2)
+    letters = float(report.attributions("roar")[0][1:-1].sum()) / math.log(2)
     without = report.bits_per_character("roar", specials=False).mean
     assert without == pytest.approx(letters / 6)
 
@@ -208,7 +214,6 @@ def test_processes_share_a_corpus(capsys: pytest.CaptureFixture[str], corpus: Pa
         [sys.executable, *launch, "-m", "dsl", "likelihood", *job, "--json"],
         capture_output=True,
         text=True,
-        timeout=200,
     )
     assert done.returncode == 0, done.stderr
     shared = json.loads(done.stdout)
@@ -223,7 +228,50 @@ def test_a_text_shorter_than_the_model_is_one_block() -> None:
         dsl.likelihood("text8-tiny", given, length=length, budget=4, cutoff=5.0, only=("roar",))
         for given, length in ((text, None), ([text], None), ([text], len(text)))
     ]
-    assert [tuple(report.tokens.shape) for report in scores] == [(1, 22)] * 3
+    assert [[len(block.tokens) for block in report.blocks] for report in scores] == [[22]] * 3
     assert len({report.bits_per_token("roar").mean for report in scores}) == 1
-    with pytest.raises(ValueError, match="shorter than a block"):
+    with pytest.raises(ValueError, match="a text is empty"):
         dsl.likelihood("text8-tiny", [""])
+
+
+TEXTS = ["the cat", "a much longer sentence about a cat that sat on a mat", "x"]
+
+
+def test_every_text_is_scored_to_its_end() -> None:
+    """Together or alone, short or long, cut into blocks or not: the same tokens are scored."""
+    together = dsl.likelihood("text8-tiny", TEXTS, budget=8, only=("roar",))
+    assert [report.scored for report in together.by_text()] == [len(text) for text in TEXTS]
+    assert together.scored == sum(map(len, TEXTS)) == together.characters
+    whole = float(together.reading("roar").nats.sum())
+    parts = [float(report.reading("roar").nats.sum()) for report in together.by_text()]
+    assert whole == pytest.approx(sum(parts))
+    first = dsl.likelihood("text8-tiny", TEXTS[:1], budget=8, only=("roar",))
+    assert float(first.reading("roar").nats.sum()) == pytest.approx(parts[0])
+    cut = dsl.likelihood("text8-tiny", TEXTS, length=10, budget=8, only=("roar",))
+    assert [len(block.tokens) for block in cut.blocks] == [7, 10, 10, 10, 10, 10, 2, 1]
+    assert [block.text for block in cut.blocks] == [0, 1, 1, 1, 1, 1, 1, 2]
+
+
+def test_sentences_and_lines_get_a_line_each(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    quick = ["--budget", "4", "--cutoff", "5", "--only", "roar"]
+    assert main(["likelihood", "text8-tiny", TEXTS[1], *quick, "--json"]) == 0
+    alone = json.loads(capsys.readouterr().out)
+    assert [text["text"] for text in alone["texts"]] == TEXTS[1:2]
+    lines = tmp_path / "lines.txt"
+    lines.write_text("\n".join(TEXTS) + "\n")
+    assert main(["likelihood", "text8-tiny", str(lines), *quick, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert [text["text"] for text in found["texts"]] == TEXTS
+    assert [text["tokens"] for text in found["texts"]] == [len(text) for text in TEXTS]
+    assert main(["likelihood", "text8-tiny", str(lines), *quick]) == 0
+    shown = capsys.readouterr().out
+    assert all(text[:30] in shown for text in TEXTS)
+
+
+def test_an_oracle_is_sized_by_the_sentence(capsys: pytest.CaptureFixture[str]) -> None:
+    """Every order of an exact denoiser gives log P, also of a text given in the shell."""
+    path = ["likelihood", "oracle:markov-3", "abcab abc", "--json"]
+    assert main(path) == 1
+    assert "outside the model's vocabulary: ' '" in capsys.readouterr().err

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 
 import dsl
 from dsl.cli.main import VERBS, main
@@ -13,11 +14,11 @@ from dsl.cli.main import VERBS, main
 
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "dsl", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120)
+    return subprocess.run(command, capture_output=True, text=True)
 
 
 def test_version_and_help() -> None:
-    assert run("--version").stdout == f"dsl {dsl.__version__}\n"
+    assert run("--version").stdout == f"dsl {dsl.__version__}, torch {torch.__version__}\n"
     help_text = run("--help").stdout
     assert all(verb in help_text for verb in VERBS)
     assert run().stdout == help_text

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -7,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors, trainers
 
+from dsl.data import tokenizers as ours
 from dsl.data.tokenizers import (
     _byte_characters,
     by_name,
@@ -17,6 +19,7 @@ from dsl.data.tokenizers import (
     ends,
     gpt2,
     mdlm_text8,
+    read,
 )
 
 TEXT8 = "abcdefghijklmnopqrstuvwxyz "
@@ -119,3 +122,91 @@ def test_a_tokenizer_that_changes_the_text_is_refused() -> None:
     tokenizer.normalizer = normalizers.Replace("a", "b")
     with pytest.raises(ValueError, match="does not give back the text"):
         encode(tokenizer, "banana")
+
+
+MDLM = mdlm_text8()
+LETTERS = characters("aé\n ,b'")
+BYTES = byte_level()
+
+
+@pytest.mark.parametrize("tokenizer", [LETTERS, BYTES, REBUILT, MDLM])
+@given(st.lists(st.sampled_from(["a", "b", "ab", "é", " ", "\n", ",", "'", "'s", "  "])))
+def test_a_text_in_pieces_is_the_text_as_a_whole(tokenizer: Tokenizer, parts: list[str]) -> None:
+    """Wherever pieces of every size end; and a text that is refused is refused alike."""
+    text = "".join(parts)
+    whole = tokenizer.encode(text, add_special_tokens=False).ids
+    if decode(tokenizer, whole) != text:
+        whole = None
+    for size in (1, 2, 5):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(ours, "PIECE", size)
+            if whole is None:
+                with pytest.raises(ValueError, match="outside the model's vocabulary"):
+                    encode(tokenizer, text)
+            else:
+                assert encode(tokenizer, text) == whole
+
+
+def test_long_texts_do_fall_into_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Except where a special stands in the text, or the tables are others."""
+    monkeypatch.setattr(ours, "PIECE", 4)
+    text = "ab ab ab, ab ab"
+    pieces = {
+        "letters": list(ours._pieces(LETTERS, text)),
+        "bytes": list(ours._pieces(BYTES, text)),
+        "gpt2": list(ours._pieces(REBUILT, text)),
+    }
+    assert pieces["letters"] == pieces["bytes"] == ["ab a", "b ab", ", ab", " ab"]
+    assert pieces["gpt2"] == ["ab ab", " ab,", " ab ab"]
+    special = text + "<|endoftext|>" + text
+    assert list(ours._pieces(REBUILT, special)) == [special]
+    other = characters("ab ,")
+    other.normalizer = normalizers.Lowercase()
+    assert list(ours._pieces(other, text)) == [text]
+    assert encode(MDLM, "ab[EOS]ab") == [7, 8, 3, 7, 8]
+
+
+def test_every_strange_character_is_named_however_long_the_text(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(ours, "PIECE", 4)
+    with pytest.raises(ValueError, match="outside the model's vocabulary: '!Z'"):
+        encode(characters(TEXT8), "Zebra zebra zebra!")
+
+
+@pytest.mark.parametrize(
+    "vocabulary, reason",
+    [
+        ({}, "has no tokens"),
+        ({"a": 0, "b": 2}, "has 2 tokens, whose ids must be 0 … 1, each once; .* of 1"),
+        ({"a": 0, "b": 0}, "whose ids must be 0 … 1"),
+        ({"a": 1}, "whose ids must be 0 … 0"),
+        ({"a": -1}, "is not a tokenizer"),
+        ({"a": 10**30}, "is not a tokenizer"),
+        ({"a": "b"}, "is not a tokenizer"),
+    ],
+)
+def test_ids_without_text_are_refused(
+    vocabulary: dict[str, object], reason: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "tokenizer.json"
+    table = json.loads(characters("ab").to_str())
+    table["model"]["vocab"] = vocabulary
+    path.write_text(json.dumps(table))
+    with pytest.raises(ValueError, match=reason):
+        read(path)
+
+
+@pytest.mark.parametrize("content", [b"", b"[" * 10**5, b'{"model":' * 10**5, b"\xff", b"null"])
+def test_what_is_no_tokenizer_is_refused(content: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "tokenizer.json"
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match="is not a tokenizer"):
+        read(path)
+
+
+@pytest.mark.parametrize("tokenizer", [LETTERS, BYTES, REBUILT, MDLM])
+def test_our_own_tokenizers_are_read_back(tokenizer: Tokenizer, tmp_path: Path) -> None:
+    path = tmp_path / "tokenizer.json"
+    tokenizer.save(str(path))
+    assert read(path).to_str() == tokenizer.to_str()

@@ -8,52 +8,57 @@ import torch
 from torch import Tensor
 
 from dsl import oracle
-from dsl.baselines.ar import ArModel
-from dsl.baselines.mdlm import MdlmModel
-from dsl.baselines.vp import VpModel
 from dsl.cli.main import main
 from dsl.denoiser import Endpoints
 from dsl.evaluation.calibration import (
-    LEVELS,
-    MASKED,
-    PREFIX,
     answers,
     calibrate,
-    levels_of,
+    calibrate_at,
     reliability,
     risk_coverage,
 )
-from dsl.models.config import ModelConfig
+from dsl.families.table import FAMILIES
+from dsl.families.vp import VpModel, VpShape
+from dsl.loading import Model
 from dsl.streams import Streams, stream
+from dsl.teacher_forcing import LADDER, AtClock, AtSNR, Level, Masked
 
 CHAIN = oracle.markov(6, 8)
-CONFIG = ModelConfig(6, codebook_dim=5, hidden_dim=16, cond_dim=4, n_blocks=1, n_heads=2)
+SHAPE = {"hidden_dim": 16, "cond_dim": 4, "n_blocks": 1, "n_heads": 2}
+CLOCKED = VpShape(6, codebook_dim=5, **SHAPE)
 
 
 class Sharpened:
     """An exact denoiser that is three times as sure as it should be."""
 
     codebook, snr_max = CHAIN.codebook, CHAIN.snr_max
+    vocab_size, device = CHAIN.vocab_size, CHAIN.device
 
     def __call__(self, z: Tensor | Endpoints, /, *, at: Tensor | None = None) -> Tensor:
         return 3 * CHAIN(z, at=at)
+
+
+def untrained(name: str) -> torch.nn.Module:
+    """A small network of a family."""
+    family = FAMILIES[name]
+    return family.build(family.shape(6, 8, SHAPE)).eval()
 
 
 def draws(n: int) -> Tensor:
     return CHAIN.sample(n, generator=stream(0))
 
 
-@pytest.mark.parametrize("level", [MASKED, 0.5, 4.0, 10.0])
-def test_an_exact_posterior_is_calibrated(level: float | str) -> None:
+@pytest.mark.parametrize("level", [Masked(), AtSNR(0.5), AtSNR(4.0), AtSNR(10.0)])
+def test_an_exact_posterior_is_calibrated(level: Level) -> None:
     """At every level, and no temperature improves it."""
-    found = calibrate(CHAIN, draws(1500), level)
+    found = calibrate_at(CHAIN, draws(1500), level)
     assert found.ece < 0.03
     assert 0.85 < found.temperature < 1.18
     assert abs(found.confidence - found.accuracy) < 0.03
 
 
 def test_too_sure_a_model_is_found_out_and_mended() -> None:
-    found = calibrate(Sharpened(), draws(600), 1.0)
+    found = calibrate_at(Sharpened(), draws(600), AtSNR(1.0))
     assert found.ece > 0.1
     assert found.temperature == pytest.approx(3, rel=0.2)
     assert found.ece_after < 0.3 * found.ece
@@ -75,7 +80,7 @@ def test_ece_is_that_of_torchmetrics(bins: int) -> None:
 
 
 def test_risk_falls_with_confidence_and_ends_at_the_error_rate() -> None:
-    found = answers(CHAIN, draws(500), 1.0, generator=Streams.derive(0, range(500)))
+    found = answers(CHAIN, draws(500), AtSNR(1.0), generator=Streams.derive(0, range(500)))
     curve = risk_coverage(found.confidence, found.correct)
     assert curve.coverage[-1] == 1.0
     assert curve.risk[-1] == pytest.approx(1 - float(found.correct.double().mean()))
@@ -87,20 +92,31 @@ def test_risk_falls_with_confidence_and_ends_at_the_error_rate() -> None:
     assert surest.area == pytest.approx(1 / 9)
 
 
-def test_each_model_is_asked_what_it_can_answer() -> None:
-    assert levels_of(CHAIN) == list(LEVELS)
-    assert levels_of(MdlmModel(CONFIG)) == [MASKED]
-    assert levels_of(ArModel(CONFIG)) == [PREFIX]
-    tokens = draws(8)
-    for model in (MdlmModel(CONFIG), ArModel(CONFIG), VpModel(CONFIG)):
-        for level in levels_of(model.eval()):
-            found = calibrate(model, tokens, level)
-            assert 0 < found.positions <= 32
-            assert found.bits == pytest.approx(torch.log2(torch.tensor(6.0)).item(), rel=1e-4)
+@pytest.mark.parametrize("name", FAMILIES)
+def test_each_family_is_asked_what_it_can_answer(name: str) -> None:
+    """An untrained network knows nothing, and is asked at every level of its family."""
+    family, network = FAMILIES[name], untrained(name)
+    found = calibrate(Model(name, network, None, 8, family), draws(8))
+    asked = [level.label for level in family.levels(network)]
+    assert [one.level for one in found] == asked and asked
+    for one in found:
+        assert 0 < one.positions <= 32
+        assert one.bits == pytest.approx(torch.log2(torch.tensor(6.0)).item(), rel=1e-4)
+
+
+def test_the_ladders_are_those_of_the_families() -> None:
+    def labels(name: str, network: object) -> list[str | float]:
+        return [level.label for level in FAMILIES[name].levels(network)]
+
+    assert labels("dsl", CHAIN) == ["masked", *LADDER]
+    assert labels("dsl", oracle.two_bit()) == ["masked", *LADDER], "one coordinate will do"
+    assert labels("mdlm", untrained("mdlm")) == ["masked"]
+    assert labels("ar", untrained("ar")) == ["prefix"]
+    assert labels("vp", VpModel(CLOCKED)) == list(LADDER)
 
 
 def test_a_network_with_a_clock_is_told_the_level() -> None:
-    model = VpModel(CONFIG).eval()
+    model = VpModel(CLOCKED).eval()
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(0.5 * torch.randn_like(parameter))
@@ -112,27 +128,26 @@ def test_a_network_with_a_clock_is_told_the_level() -> None:
         return ask(z, snr)
 
     model.at_snr = spy  # type: ignore[method-assign]
-    calibrate(model, tokens, 8.0)
-    assert all((snr == 8).all() for snr in seen)
-    assert levels_of(model, (0.5, 8.0)) == [0.5, 8.0]
-    with pytest.raises(ValueError, match="cannot be asked at SNR 1000"):
-        levels_of(model, (1000.0,))
-    with pytest.raises(ValueError, match="cannot be asked at SNR 2"):
-        levels_of(MdlmModel(CONFIG), (2.0,))
-    assert levels_of(oracle.two_bit()) == list(LEVELS), "one coordinate, and states between"
+    calibrate_at(model, tokens, AtClock(8.0))
+    assert seen and all((snr == 8).all() for snr in seen)
+    vp = FAMILIES["vp"]
+    assert list(vp.levels(model, (0.5, 8.0))) == [AtClock(0.5), AtClock(8.0)]
+    with pytest.raises(ValueError, match=r"this clock shows SNRs in 0.001 … 100, got \[1000.0\]"):
+        vp.levels(model, (1000.0,))
+    for name in ("mdlm", "ar"):
+        with pytest.raises(ValueError, match="has no SNR to be asked at"):
+            FAMILIES[name].levels(untrained(name), (2.0,))
 
 
 def test_what_cannot_be_calibrated_is_said() -> None:
     with pytest.raises(ValueError, match="needs 4 at least, got 3"):
-        calibrate(CHAIN, draws(3), 1.0)
-    with pytest.raises(ValueError, match="only an autoregressive model"):
-        calibrate(CHAIN, draws(4), PREFIX)
+        calibrate_at(CHAIN, draws(3), AtSNR(1.0))
     with pytest.raises(ValueError, match="at least one answer"):
         reliability(torch.zeros(0), torch.zeros(0, dtype=torch.bool))
     broken = oracle.markov(6, 8)
     broken.log_initial.fill_(torch.nan)
     with pytest.raises(ValueError, match="NaN logits"):
-        calibrate(broken, draws(4), 1.0)
+        calibrate_at(broken, draws(4), AtSNR(1.0))
 
 
 def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -147,6 +162,28 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert "masked" in capsys.readouterr().out
     for bad in (["--snr", "-1"], ["--limit", "2"]):
         assert main([*job[:3], *bad]) == 1
-        assert f"{bad[0]} must be" in capsys.readouterr().err
+        assert f"{bad[0]} must lie in" in capsys.readouterr().err
     assert main(["calibrate", "oracle:markov", str(tmp_path / "none.txt")]) == 1
     assert "no corpus at" in capsys.readouterr().err
+
+
+def test_there_are_as_many_bins_as_are_asked_for() -> None:
+    for bins in (2, 40):
+        (found,) = calibrate("oracle:markov", draws(16), snrs=[2.0], bins=bins)
+        assert len(found.reliability.count) == bins
+
+
+def test_where_an_answer_is_right_its_cost_is_its_doubt() -> None:
+    found = answers(CHAIN, draws(8), AtSNR(2.0), generator=Streams.derive(0, range(8)))
+    right = found.correct
+    assert right.any() and not right.all()
+    torch.testing.assert_close(found.nats[right], -found.confidence[right].log())
+    assert (found.nats[~right] > -found.confidence[~right].log()).all()
+
+
+def test_finer_bins_hide_less_after_tempering_too() -> None:
+    """Merging bins cannot raise the error: it averages what the finer ones tell apart."""
+    tokens = draws(32)
+    rough, fine = (calibrate_at(Sharpened(), tokens, AtSNR(2.0), bins=b) for b in (1, 40))
+    assert rough.ece <= fine.ece + 1e-12
+    assert rough.ece_after < fine.ece_after

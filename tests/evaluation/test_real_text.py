@@ -8,20 +8,21 @@ from itertools import pairwise
 import pytest
 
 import dsl
-from dsl.cli.data import default_cache
+from dsl.data.cache import default_cache
 from dsl.data.catalogue import TEXT8_ALPHABET
 from dsl.data.corpora import prepare
 from dsl.data.tokenizers import characters
+from dsl.evaluation.judges import kept
 from dsl.evaluation.suite import Measure, Reference, Settings
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
+pytestmark = pytest.mark.slow
 N, LENGTH = 120, 128
 
 
 @pytest.fixture(scope="module")
 def measure(tmp_path_factory: pytest.TempPathFactory) -> Measure:
-    folders = [default_cache() / "oracles" / name for name in ("minilm", "smollm2")]
-    if not all(folder.is_dir() for folder in folders):
+    folders = [kept(name, default_cache()) for name in ("minilm", "smollm2")]
+    if None in folders:
         pytest.skip("the judges are not in the cache: dsl data minilm, dsl data smollm2")
     corpus = prepare("python-docs", tmp_path_factory.mktemp("cache"))
     tokenizer = characters(TEXT8_ALPHABET)

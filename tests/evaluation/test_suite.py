@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dsl import extras
@@ -40,6 +40,7 @@ def test_repetition_and_distinctness_count_ngrams(samples: list[list[int]], n: i
             assert diversity.repetition(tokens, n) == pytest.approx(repeated / grams.total())
 
 
+@settings(deadline=None)
 @given(ids, st.lists(ids, min_size=1, max_size=4), st.integers(1, 4), st.booleans())
 def test_novelty_is_the_share_of_unseen_ngrams(
     training: list[int], samples: list[list[int]], n: int, large: bool
@@ -60,6 +61,8 @@ def test_words_cut_by_the_edge_are_not_judged() -> None:
     known = frozenset({"the", "cat"})
     assert diversity.known_words("he the cat xyz sa", known) == pytest.approx(2 / 3)
     assert math.isnan(diversity.known_words("abc", known))
+    assert diversity.known_words("he the xyz ", known) == pytest.approx(1 / 2), "whole to the end"
+    assert diversity.known_words(" the xyz sa", known) == pytest.approx(1 / 2), "and from it"
 
 
 def test_protocols_that_differ_are_not_compared() -> None:
@@ -133,7 +136,7 @@ def judge(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_generative_perplexity_counts_what_mdlm_counts(judge: Path) -> None:
     """Not the first token; of several ends only the first; what follows it."""
-    from dsl.evaluation.oracles import Judge
+    from dsl.evaluation.judges import Judge
 
     loaded = Judge.load(judge)
     text = "ab<|endoftext|>cd<|endoftext|>e"
@@ -157,7 +160,7 @@ def test_generative_perplexity_counts_what_mdlm_counts(judge: Path) -> None:
 
 
 def test_features_are_the_last_tokens_state(judge: Path) -> None:
-    from dsl.evaluation.oracles import Judge
+    from dsl.evaluation.judges import Judge
 
     loaded = Judge.load(judge)
     rows = loaded.features(["abc", "wxyz"])
@@ -184,7 +187,7 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def judged(judge: Path, cache: Path) -> list[str]:
     return [
-        "--reference", "python-docs", "--features", str(judge), "--oracle", str(judge),
+        "--reference", "python-docs", "--features", str(judge), "--judge", str(judge),
         "--resamples", "2", "--seeds", "2", "--cache", str(cache),
     ]  # fmt: skip
 

@@ -12,6 +12,7 @@ import dsl
 from dsl.data.tokenizers import mdlm_text8
 from dsl.models.config import ModelConfig
 from tests.conftest import perturbed
+from tests.doubles import Double
 
 pytest.importorskip("lm_eval", reason="the extra 'lm-eval' is not installed")
 
@@ -95,14 +96,14 @@ def test_blocks_with_ends_are_scored_as_they_were_trained(tmp_path: Path) -> Non
     asked: list[list[int]] = []
     inner = lm.model.denoiser
 
-    class Spy:
+    class Spy(Double):
         codebook, snr_max = inner.codebook, inner.snr_max
 
         def __call__(self, z: Any, /, *, at: Any = None) -> Any:
             asked.append(list(z.tokens.shape))
             return inner(z, at=at)
 
-    lm.model = replace(lm.model, denoiser=Spy())  # type: ignore[arg-type]
+    lm.model = replace(lm.model, denoiser=Spy())
     value, _ = lm.loglikelihood([request("the cat", " sat")])[0]
     assert -60 < value < 0
     assert sorted({shape[1] for shape in asked[:-1]}) == [1 + 6 + 4 + 1], "the context is cut"

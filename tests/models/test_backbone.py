@@ -11,6 +11,7 @@ from dsl.models.dit import DiT, LayerNorm, attend, attention
 from dsl.models.encoder import Encoder
 from dsl.models.mdlm import MDLM
 from dsl.models.rotary import Rotary
+from tests.conftest import assert_near
 
 
 def shape_only(config: ModelConfig, vocab_size: int) -> MDLM:
@@ -140,7 +141,7 @@ def spin(x: Tensor) -> Tensor:
 
 def test_the_network_is_the_one_described() -> None:
     net, x = dit(), torch.randn(1, 5, 16)
-    torch.testing.assert_close(net.head(net.features(x))[0], by_hand(net, x[0]))
+    assert_near(net.head(net.features(x))[0], by_hand(net, x[0]))
 
 
 def test_rotary_attention_depends_on_distance_alone() -> None:
@@ -157,7 +158,7 @@ def test_a_causal_encoder_does_not_look_right() -> None:
     x = torch.randn(1, 6, 16)
     changed = x.clone()
     changed[:, 4:] += 1
-    torch.testing.assert_close(net.features(x)[:, :4], net.features(changed)[:, :4])
+    assert_near(net.features(x)[:, :4], net.features(changed)[:, :4])
     both = Encoder(7, hidden_dim=16, n_blocks=2, n_heads=2, dropout=0.0)
     assert (both.features(x)[:, :4] != both.features(changed)[:, :4]).any()
 
@@ -170,7 +171,7 @@ def test_attention_is_invariant_to_the_order_without_rotation() -> None:
     qkv, out = torch.nn.Linear(16, 48, bias=False), torch.nn.Linear(16, 16, bias=False)
     x, order = torch.randn(1, 5, 16), torch.randperm(5)
     here = attend(x, qkv, out, Still(8), 2)
-    torch.testing.assert_close(here[:, order], attend(x[:, order], qkv, out, Still(8), 2))
+    assert_near(here[:, order], attend(x[:, order], qkv, out, Still(8), 2))
 
 
 @pytest.mark.parametrize("causal", [False, True])
@@ -187,4 +188,4 @@ def test_norms_scale_and_shift_alike_for_one_modulation_or_many(rows: int) -> No
         norm.weight.copy_(torch.rand(8, generator=generator))
     x = torch.randn(3, 5, 8, generator=generator)
     shift, scale = torch.randn(2, rows, 1, 8, generator=generator)
-    torch.testing.assert_close(norm(x, (shift, scale)), norm(x) * (1 + scale) + shift)
+    assert_near(norm(x, (shift, scale)), norm(x) * (1 + scale) + shift)

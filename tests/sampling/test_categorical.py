@@ -81,3 +81,11 @@ def test_frequencies_follow_probabilities(generator: torch.Generator) -> None:
 def test_impossible_settings_are_refused(settings: dict[str, float], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         Draw(**settings)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("temperature", [1e-310, 5e-324, 1e-20, 1e-3])
+def test_a_tiny_temperature_takes_the_most_likely_token(temperature: float) -> None:
+    """Logits divided by it overflow; the distribution is that of temperature 0 all the same."""
+    logits = torch.tensor([[3.0, 900.0, -900.0, 899.0], [-1e30, -2e30, -torch.inf, -3.0]])
+    cold = Draw(temperature=temperature, top_p=0.9).probabilities(logits)
+    torch.testing.assert_close(cold, Draw(temperature=0.0).probabilities(logits))

@@ -9,43 +9,95 @@ import torch
 from torch import Tensor
 
 from dsl import oracle
-from dsl.denoiser import Denoiser, Endpoints
-from dsl.evidence import Confident, NBest, Unknown, evidence, given, likelihood
+from dsl.denoiser import Clocked, Continuous, Endpoints, Network
+from dsl.evidence import Confident, Evidence, Known, NBest, Unknown, given
+from dsl.families.vp import VpModel, VpShape
 from dsl.models.config import ModelConfig
-from dsl.presets import sampler
+from dsl.models.model import DSLModel
+from dsl.presets import PRESETS, sampler
+from dsl.sampling.clocked import ClockedAncestral
 from dsl.sampling.sampler import last
 from dsl.sampling.state import State
 from dsl.streams import Streams
 from dsl.types import MASK
 from tests.conftest import perturbed
+from tests.doubles import Double
+
+BUDGETS = ("", "@6", "@5+4")
+
+
+def forms(preset: str) -> list[str]:
+    """Every way in which a preset can be asked for; there must be one."""
+    found, reasons = [], []
+    for budget in BUDGETS:
+        try:
+            sampler(preset + budget)
+        except ValueError as error:
+            reasons.append(str(error))
+        else:
+            found.append(preset + budget)
+    assert found, f"preset {preset!r} escapes the conformance suite: {'; '.join(reasons)}"
+    return found
+
 
 NAMES = [
-    "mdlm@6",
+    *(name for preset in PRESETS for name in forms(preset)),
     "mdlm@6:refresh_unmasked=true",
-    "fb@6",
-    "dfm@6",
+    "fb@6:official=true",
+    "dfm@6:official=true",
     "remdm-cap@6:eta=0.3",
     "remdm-rescale@6:eta=0.5",
-    "remdm-conf@6",
     "remdm-loop@20:eta=0.1",
-    "first-hitting@6",
-    "first-hitting",
-    "roar",
     "roar:shared=true",
-    "causal",
-    "localize@9",
-    "edm@6",
     "edm@6:heun=false,start=mean,churn=1.41,churn_means=factor",
-    "hybrid@5+4",
     "remdm-cap@6:top_p=0.7,temperature=0.8,top_k=4",
 ]
 B, L = 4, 8
+CONFIG = ModelConfig(6, codebook_dim=5, hidden_dim=16, cond_dim=4, n_blocks=1, n_heads=2)
+SHAPE = VpShape(6, codebook_dim=5, hidden_dim=16, cond_dim=4, n_blocks=1, n_heads=2)
 
 
-class Counted:
+class Told(Double):
+    """A denoiser that is told the SNR and does not need it."""
+
+    snr_range = (1e-3, 60.0)
+
+    def __init__(self, denoiser: Continuous) -> None:
+        self.denoiser = denoiser
+
+    @property
+    def codebook(self) -> Tensor:
+        return self.denoiser.codebook
+
+    def at_snr(self, z: Tensor, snr: Tensor) -> Tensor:
+        return self.denoiser(z.to(self.codebook))
+
+
+def needs_clock(name: str) -> bool:
+    return isinstance(sampler(name), ClockedAncestral)
+
+
+def exact(name: str) -> Continuous | Clocked:
+    """The oracle in the form that the sampler can ask."""
+    chain = oracle.markov(6, L)
+    return Told(chain) if needs_clock(name) else chain
+
+
+def network(name: str) -> DSLModel | VpModel:
+    """A small network of the kind that the sampler serves."""
+    if not needs_clock(name):
+        return perturbed(CONFIG)
+    model = VpModel(SHAPE).eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.3 * torch.randn_like(parameter))
+    return model
+
+
+class Counted(Double):
     """A denoiser that counts how many sequences it was asked about, and in how many calls."""
 
-    def __init__(self, denoiser: Denoiser) -> None:
+    def __init__(self, denoiser: Network) -> None:
         self.denoiser = denoiser
         self.sequences = torch.zeros(B, dtype=torch.long)
         self.calls = 0
@@ -64,18 +116,30 @@ class Counted:
         return self.denoiser(z, at=at)
 
 
-@pytest.fixture(params=["oracle", "network"])
-def denoiser(request: pytest.FixtureRequest) -> Denoiser:
-    if request.param == "oracle":
-        return oracle.markov(6, L)
-    return perturbed(
-        ModelConfig(6, codebook_dim=5, hidden_dim=16, cond_dim=4, n_blocks=1, n_heads=2)
-    )
+class CountedClock(Counted):
+    """The same for a network with a clock, which computes the whole batch in any case."""
+
+    @property
+    def snr_range(self) -> tuple[float, float]:
+        assert isinstance(self.denoiser, Clocked)
+        return self.denoiser.snr_range
+
+    def at_snr(self, z: Tensor, snr: Tensor) -> Tensor:
+        assert isinstance(self.denoiser, Clocked)
+        self.calls += 1
+        self.sequences += prompted().free.any(dim=1).long()
+        return self.denoiser.at_snr(z, snr)
 
 
 @pytest.fixture(params=NAMES)
 def name(request: pytest.FixtureRequest) -> str:
     return str(request.param)
+
+
+@pytest.fixture(params=[exact, network])
+def denoiser(request: pytest.FixtureRequest, name: str) -> Network:
+    made: Network = request.param(name)
+    return made
 
 
 def prompted() -> State:
@@ -86,18 +150,18 @@ def prompted() -> State:
     return State.start(tokens)
 
 
-def test_it_is_deterministic_and_depends_on_the_seed(denoiser: Denoiser, name: str) -> None:
+def test_it_is_deterministic_and_depends_on_the_seed(denoiser: Network, name: str) -> None:
     ends = [
         last(sampler(name), denoiser, State.blank(B, L), generator=Streams.derive(seed, range(B)))
         for seed in (0, 0, 1)
     ]
     assert torch.equal(ends[0].tokens, ends[1].tokens)
-    if isinstance(denoiser, oracle.Markov):  # the small network is too sure of itself to vary
+    if not isinstance(denoiser, torch.nn.Module):  # the small network is too sure to vary
         assert not torch.equal(ends[0].tokens, ends[2].tokens)
 
 
 def test_it_ends_with_tokens_everywhere_and_fixed_ones_untouched(
-    denoiser: Denoiser, name: str
+    denoiser: Network, name: str
 ) -> None:
     start = prompted()
     for state in sampler(name).steps(denoiser, start, generator=Streams.derive(0, range(B))):
@@ -109,15 +173,15 @@ def test_it_ends_with_tokens_everywhere_and_fixed_ones_untouched(
     assert (state.tokens < 6).all()
 
 
-def test_it_counts_its_denoiser_calls(denoiser: Denoiser, name: str) -> None:
-    counted = Counted(denoiser)
+def test_it_counts_its_denoiser_calls(denoiser: Network, name: str) -> None:
+    counted = CountedClock(denoiser) if needs_clock(name) else Counted(denoiser)
     end = last(sampler(name), counted, prompted(), generator=Streams.derive(0, range(B)))
     assert torch.equal(end.nfe, counted.sequences)
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if "shared" not in name])
 def test_a_sequence_is_the_same_in_any_batch(name: str) -> None:
-    denoiser = oracle.markov(6, L)
+    denoiser = exact(name)
     whole = last(sampler(name), denoiser, State.blank(B, L), generator=Streams.derive(5, range(B)))
     for i in range(B):
         alone = last(sampler(name), denoiser, State.blank(1, L), generator=Streams.derive(5, [i]))
@@ -127,7 +191,7 @@ def test_a_sequence_is_the_same_in_any_batch(name: str) -> None:
 
 @pytest.mark.parametrize("stop_after", [1, 4])
 def test_it_goes_on_from_any_state_it_yielded(
-    denoiser: Denoiser, name: str, stop_after: int
+    denoiser: Network, name: str, stop_after: int
 ) -> None:
     path = sampler(name)
     whole = list(path.steps(denoiser, prompted(), generator=Streams.derive(2, range(B))))
@@ -140,28 +204,35 @@ def test_it_goes_on_from_any_state_it_yielded(
         assert torch.equal(resumed.nfe, straight.nfe)
 
 
-def test_a_finished_state_has_no_more_steps(denoiser: Denoiser, name: str) -> None:
+def test_a_finished_state_has_no_more_steps(denoiser: Network, name: str) -> None:
     end = last(sampler(name), denoiser, prompted(), generator=Streams.derive(0, range(B)))
     assert not list(sampler(name).steps(denoiser, end, generator=Streams.derive(0, range(B))))
 
 
-def test_it_takes_evidence(denoiser: Denoiser, name: str) -> None:
-    """Soft hints are only a denoiser: no sampler knows of them."""
-    codebook = denoiser.codebook
-    rows = [[Unknown(), Confident(2, 0.9), NBest({0: 0.5, 1: 0.5}), *[Unknown()] * (L - 3)]] * B
-    hints = evidence(likelihood(rows, codebook), codebook)
+def test_it_takes_evidence(denoiser: Network, name: str) -> None:
+    """Soft hints are only a denoiser: no sampler knows of them, and a clock cannot tell them."""
+    row = [Unknown(), Confident(2, 0.9), NBest({0: 0.5, 1: 0.5}), Known(4), *[Unknown()] * (L - 4)]
+    if needs_clock(name):
+        with pytest.raises(ValueError, match="takes no confidences"):
+            Evidence.of([row] * B, denoiser)
+        pins = Evidence.of([[Known(1), *[Unknown()] * (L - 1)]] * B, denoiser)
+        with pytest.raises(ValueError, match="only a denoiser can be conditioned"):
+            given(denoiser, pins)
+        return
+    hints = Evidence.of([row] * B, denoiser)
     end = last(
         sampler(name),
         given(denoiser, hints),
         State.blank(B, L),
         generator=Streams.derive(0, range(B)),
     )
-    assert (end.tokens[:, 2] <= 1).all()
+    assert (end.tokens[:, 2] <= 1).all() and (end.tokens[:, 3] == 4).all()
     assert not end.masked.any()
 
 
 def test_logits_that_are_nan_are_refused(name: str) -> None:
-    broken = oracle.markov(6, L)
-    broken.log_initial.fill_(torch.nan)
+    chain = oracle.markov(6, L)
+    chain.log_initial.fill_(torch.nan)
+    broken = Told(chain) if needs_clock(name) else chain
     with pytest.raises(ValueError, match=r"NaN logits|state z must be finite"):
         last(sampler(name), broken, State.blank(B, L), generator=Streams.derive(0, range(B)))

@@ -17,6 +17,7 @@ from dsl.sampling.refine import Commit, Refine, most_uncertain
 from dsl.sampling.sampler import Chain, last
 from dsl.sampling.state import State
 from dsl.streams import stream
+from tests.doubles import Double
 
 
 def test_karras_grid() -> None:
@@ -94,7 +95,7 @@ def test_refinement_masks_less_and_less() -> None:
     """Count what is hidden from the denoiser: ⌈r_k l⌉ tokens, r_k falling by a cosine."""
     chain, hidden = oracle.markov(6, 8), []
 
-    class Spy:
+    class Spy(Double):
         codebook, snr_max = chain.codebook, chain.snr_max
 
         def __call__(self, z: Endpoints, /, *, at: torch.Tensor | None = None) -> torch.Tensor:
@@ -103,9 +104,9 @@ def test_refinement_masks_less_and_less() -> None:
 
     draft = last(sampler("mdlm@1"), chain, State.blank(16, 8), generator=stream(0))
     end = last(Refine(6), Spy(), replace(draft, step=0), generator=stream(1))
-    assert end.share is not None and not end.masked.any()
+    assert not end.masked.any()
     for k, count in enumerate(hidden):
-        share = end.share * (1 + math.cos(math.pi * k / 6)) / 2
+        share = end.memory * (1 + math.cos(math.pi * k / 6)) / 2
         assert torch.equal(count, (share * 8).ceil().long())
 
 
@@ -132,7 +133,7 @@ def test_refinement_repairs_a_broken_draft() -> None:
     "build, message",
     [
         (lambda: Edm(4, sigma_max=0.05), "0 < stop < sigma_max"),
-        (lambda: Edm(4, churn=0.5, churn_means="factor"), "a factor at least 1"),
+        (lambda: Edm(4, churn=0.5, churn_means="factor"), "a factor in 1 … 10"),
         (lambda: Localize(4, noise=-1.0), "noise must be >= 0"),
         (lambda: Refine(4, r_min=0.9), "r_min <= r_max"),
         (lambda: Refine(0), "at least one step"),
@@ -141,3 +142,31 @@ def test_refinement_repairs_a_broken_draft() -> None:
 def test_impossible_settings_are_refused(build: object, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         build()  # type: ignore[operator]
+
+
+class Certain(Double):
+    """A denoiser that is sure of one token, whatever it sees."""
+
+    snr_max = 100.0
+
+    def __init__(self) -> None:
+        self.codebook = oracle.cyclic(5).codebook
+
+    def __call__(self, z: torch.Tensor, *, at: torch.Tensor | None = None) -> torch.Tensor:
+        logits = torch.zeros(*z.shape[:2], 5, dtype=torch.float64)
+        logits[..., 2] = 1000.0
+        return logits if at is None else logits[at]
+
+
+@pytest.mark.parametrize("steps", [1, 7])
+def test_increments_add_up_to_the_end_of_the_path(steps: int) -> None:
+    """Sure of x all along, a walk without noise ends at γ_end x, in any number of steps."""
+    sure = Certain()
+    end = last(Localize(steps, snr_max=30.0, noise=0.0), sure, State.blank(2, 3))
+    assert end.z is not None
+    torch.testing.assert_close(end.z.double(), (30.0 * sure.codebook[2].double()).expand(2, 3, -1))
+
+
+def test_the_levels_of_endpoints_are_none_and_all() -> None:
+    state = State.start(torch.tensor([[3, -1, 0]]))
+    assert state.levels(50.0).tolist() == [[50.0, 0.0, 50.0]]

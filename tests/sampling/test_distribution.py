@@ -15,12 +15,13 @@ from torch import Tensor
 
 from dsl import oracle
 from dsl.denoiser import Denoiser
-from dsl.evidence import Allowed, Confident, NBest, Observed, Unknown, evidence, given, likelihood
+from dsl.evidence import Allowed, Confident, Evidence, NBest, Observed, Unknown, given
 from dsl.presets import sampler
 from dsl.sampling.sampler import last
 from dsl.sampling.state import State
 from dsl.streams import stream
 from dsl.types import MASK
+from tests.test_evidence import vectors
 
 N = 20_000
 RIGHT, WRONG = 1e-4, 1e-8
@@ -172,9 +173,8 @@ class TestConditional:
             Unknown(),
             (Confident(4, 0.5), Observed(4, 0.5)),
         ]
-        log_likelihood = likelihood([row], CHAIN.codebook)
-        hints = evidence(log_likelihood, CHAIN.codebook).expand(N)
-        truth = CHAIN.tilt(log_likelihood[0].clamp(min=-300.0))
+        hints = Evidence.of([row], CHAIN).expand(N)
+        truth = CHAIN.tilt(vectors(row, CHAIN.codebook).clamp(min=-300.0))
         drawn = draw(name, given(CHAIN, hints), State.blank(N, 8))
         assert (drawn[:, 5] <= 2).all()
         assert p_pairs(drawn, truth) > RIGHT
@@ -184,7 +184,7 @@ class TestConditional:
         """A doubtful letter that does not fit the toy is corrected; the fitting ones stand."""
         letters = "ABCDEFG"
         garbled = [Unknown() if c == "_" else Observed(letters.index(c), 3.0) for c in "__CDBFF"]
-        hints = evidence(likelihood([garbled], CYCLIC.codebook), CYCLIC.codebook).expand(200)
+        hints = Evidence.of([garbled], CYCLIC).expand(200)
         drawn = draw("roar", given(CYCLIC, hints), State.blank(200, 7))
         right = (drawn == torch.arange(7)).all(dim=1).double().mean()
         exact = given(CYCLIC, hints)(torch.zeros(200, 7, 2).double())[0, 0].softmax(-1)[0]

@@ -15,9 +15,10 @@ from dsl.sampling.sampler import last
 from dsl.sampling.schedule import Interval, Linear, Loop, intervals
 from dsl.sampling.state import State
 from dsl.streams import Streams, stream
+from tests.doubles import Double
 
 
-class Coin:
+class Coin(Double):
     """A denoiser of two equally likely tokens: as fast as a denoiser can be."""
 
     codebook = torch.tensor([[-1.0], [1.0]]).double()
@@ -49,6 +50,11 @@ def test_the_loop_takes_half_of_the_steps(steps: int) -> None:
     assert abs(loop - 0.50 * steps) <= 1
     assert abs(steps - first - loop - 0.05 * steps) <= 1
     assert all(step.alpha_t == step.alpha_s == 0.9 for step in phases if step.remask)
+
+
+def test_a_loop_of_twenty_steps_has_none_to_finish_with() -> None:
+    assert intervals(Loop(), 20)[-1] == Interval(0.9, 0.9)
+    assert intervals(Loop(), 21)[-1].alpha_s > 0.9999
 
 
 @pytest.mark.parametrize(
@@ -164,7 +170,7 @@ def test_refreshing_redraws_visible_tokens_and_plain_sampling_does_not() -> None
     assert token_changes("mdlm@16:refresh_unmasked=true") > 0
 
 
-class Blurred:
+class Blurred(Double):
     """An oracle that trusts a revealed token no more than SNR 2."""
 
     def __init__(self, truth: oracle.Markov) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dsl.experiments.sampling_cost import (
+from dsl.benchmarks.sampling_cost import (
     Overhead,
     Pace,
     Parallel,
@@ -12,7 +12,7 @@ from dsl.experiments.sampling_cost import (
     parallel,
     speed,
 )
-from dsl.experiments.training_cost import training
+from dsl.benchmarks.training_cost import training
 from dsl.models.config import ModelConfig
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import replace
 from itertools import islice
 
 import pytest
@@ -9,23 +11,28 @@ import torch
 from torch import Tensor
 
 from dsl import oracle
-from dsl.baselines.vp import VpModel, VpObjective, VpObjectiveConfig
-from dsl.denoiser import Clocked, Endpoints
+from dsl.denoiser import Clocked, Endpoints, require_clocked
+from dsl.families.table import FAMILIES
+from dsl.families.vp import SNR_MIN, VpModel, VpObjective, VpOptions, VpShape
+from dsl.generation import generate
 from dsl.likelihoods.vdm_bound import VdmBound, prior_nats
-from dsl.models.config import ModelConfig
+from dsl.loading import Model
 from dsl.presets import sampler
 from dsl.sampling.sampler import last
 from dsl.sampling.state import State
 from dsl.streams import Streams, stream
 from dsl.types import MASK
+from tests.conftest import assert_near
+from tests.doubles import Double
 
-CONFIG = ModelConfig(
+CONFIG = VpShape(
     5, codebook_dim=4, hidden_dim=16, cond_dim=4, n_blocks=2, n_heads=2, dropout=0.0, snr_max=30.0
 )
+VP = FAMILIES["vp"]
 TOKENS = torch.randint(5, (64, 6), generator=torch.Generator().manual_seed(0))
 
 
-class Told:
+class Told(Double):
     """An exact denoiser that is told the SNR and does not need it."""
 
     snr_range = (1e-3, 60.0)
@@ -37,7 +44,7 @@ class Told:
         self.told: list[tuple[Tensor, Tensor]] = []
 
     @property
-    def codebook(self) -> Tensor:
+    def codebook(self) -> Tensor:  # type: ignore[override]
         return self.truth.codebook
 
     def at_snr(self, z: Tensor, snr: Tensor) -> Tensor:
@@ -70,10 +77,10 @@ def test_the_objective_is_the_bound() -> None:
     """Two routes to one number: the training loss of one text, and the estimator less the prior."""
     model, tokens = network(), TOKENS[:1]
     batch = tokens.expand(64, -1)  # the strata belong to places of the batch
-    objective = VpObjective(model, VpObjectiveConfig())
+    objective = VpObjective(model, VpOptions())
     with torch.no_grad():
         draws = torch.stack([
-            objective(batch, Streams.derive(s, range(64)), range(64), 64).total
+            objective(batch, Streams.derive(s, range(64)), range(64), 64).mean
             for s in range(150)
         ])  # fmt: skip
     bound = VdmBound(replicates=64, draws=64)(model, tokens, generator=stream(0))
@@ -93,16 +100,34 @@ def test_the_network_hears_its_clock_and_only_its_own_samplers_serve_it() -> Non
     assert isinstance(model, Clocked)
     z = torch.randn(2, 6, 4)
     one, two = model.at_snr(z, torch.tensor([1.0, 1.0])), model.at_snr(z, torch.tensor([1.0, 4.0]))
-    torch.testing.assert_close(one[0], two[0])
+    assert_near(one[0], two[0])
     assert (one[1] - two[1]).abs().max() > 0.01
-    with pytest.raises(ValueError, match="must be told the SNR"):
-        last(sampler("roar"), model, State.blank(2, 6), generator=stream(0))
+    with pytest.raises(ValueError, match=r"what follows a prefix.* it is served by vp@T$"):
+        generate(Model("mine", model, None, 6, VP), sampler="causal")
+    with pytest.raises(ValueError, match="cannot be asked at a stated SNR"):
+        generate("oracle:markov", sampler="vp@4")
     with pytest.raises(ValueError, match="serve VP networks only"):
-        last(sampler("vp@4"), oracle.markov(6, 8), State.blank(2, 8), generator=stream(0))
+        require_clocked(oracle.markov(6, 8))
+
+
+def test_untrained_its_bound_charges_the_whole_of_the_state() -> None:
+    """A posterior mean of 0 errs by ‖x‖² = 1 at every SNR, and the read-out is uniform."""
+    model = VpModel(replace(CONFIG, codebook="simplex")).eval()
+    found = VdmBound(replicates=16, draws=64)(model, TOKENS[:4], generator=stream(0))
+    wanted = prior_nats(SNR_MIN, 4) + 0.5 * (30 - SNR_MIN) + math.log(5)
+    error = 4 * found.mean_stderr / 6
+    assert abs(float(found.nats.mean()) / 6 - wanted) < error + 1e-4
+
+
+def test_levels_stay_within_the_clock() -> None:
+    model = network()
+    assert all(SNR_MIN <= level.label <= 30 for level in VP.levels(model))  # type: ignore[operator]
+    with pytest.raises(ValueError, match=r"this clock shows SNRs in 0.001 … 30, got \[1.0, 31.0\]"):
+        VP.levels(model, [1.0, 31.0])
 
 
 def test_the_input_has_unit_variance_at_every_snr() -> None:
-    model = VpModel(ModelConfig(27, codebook_dim=26, hidden_dim=16, n_blocks=1, n_heads=2))
+    model = VpModel(VpShape(27, codebook_dim=26, hidden_dim=16, n_blocks=1, n_heads=2))
     seen: list[Tensor] = []
     model.project.register_forward_hook(lambda _, given, __: seen.append(given[0]))
     from dsl.channel import observe
@@ -111,7 +136,7 @@ def test_the_input_has_unit_variance_at_every_snr() -> None:
     for gamma in (0.01, 1.0, 30.0):
         z = observe(x, torch.full((16, 200), gamma), generator=stream(0))
         model.at_snr(z, torch.full((16,), gamma))
-        assert float(seen[-1].square().mean()) == pytest.approx(1.0, abs=0.03)
+        assert float(seen[-1].detach().square().mean()) == pytest.approx(1.0, abs=0.03)
 
 
 def test_with_an_exact_denoiser_the_sampler_draws_from_the_model() -> None:

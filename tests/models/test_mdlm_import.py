@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import json
 import os
-import pickle
 from pathlib import Path
 
 import pytest
@@ -11,7 +10,7 @@ from safetensors.torch import save_file
 
 from dsl.cli.main import main
 from dsl.models.mdlm import MDLM
-from dsl.models.mdlm_checkpoint import convert, parity, read
+from dsl.models.mdlm_import import convert, parity, read
 from dsl.models.model import DSLModel
 from dsl.models.unpickling import load
 
@@ -63,7 +62,7 @@ def registered(net: MDLM) -> list[tuple[str, torch.nn.Parameter]]:
 def test_endpoints_are_the_networks_tokens(
     network: MDLM, tmp_path: Path, mask_index: int | None
 ) -> None:
-    """With a mask that is nothing but a mask, the logits agree to 1e-4."""
+    """With a mask that is nothing but a mask, the logits agree to 1e-4 of the largest."""
     source = read(published(network, tmp_path), mask_index=mask_index)
     model = convert(source)
     assert model.config.vocab_size == V - 1 and model.config.codebook == "simplex"
@@ -168,16 +167,3 @@ def test_an_average_that_does_not_fit_is_refused(network: MDLM, tmp_path: Path) 
         path = lightning(network, tmp_path / "x.ckpt", ema={"shadow_params": wrong})
         with pytest.raises(ValueError, match=message):
             read(path)
-
-
-def test_stand_ins_take_anything() -> None:
-    """What pickles of other packages do to their objects does nothing here."""
-    from dsl.models.unpickling import StandIn
-
-    item = StandIn(1, a=2)
-    item.append(3)
-    item.extend([4])
-    item["k"] = 5
-    item.__setstate__({"x": 1})
-    assert item("anything") is item
-    assert pickle.loads(pickle.dumps(3)) == 3

@@ -1,0 +1,162 @@
+"""The cache of corpora under processes that are killed, that come at once, and odd files."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from dsl.data import catalogue
+from dsl.data.blocks import read_texts
+from dsl.data.cache import default_cache
+from dsl.data.catalogue import Origin, origin_of, register
+from dsl.data.corpora import prepare, verify
+from dsl.data.tokenizers import characters
+from dsl.data.windows import tokenise
+
+
+def left(cache: Path) -> list[str]:
+    return sorted(path.name for path in cache.rglob("*") if path.is_file())
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from dsl.data import catalogue, windows
+from dsl.data.corpora import prepare
+from dsl.data.tokenizers import characters
+
+def make(_, told):
+    yield b"half"
+    if sys.argv[2] == "prepare":
+        os.kill(os.getpid(), signal.SIGKILL)
+
+def encoded(*_):
+    os.kill(os.getpid(), signal.SIGKILL)
+    yield
+
+catalogue.register("mine", catalogue.Origin(make, 1, None, "here", "mine"))
+windows._encoded = encoded
+corpus = prepare("mine", Path(sys.argv[1]))
+windows.tokenise(corpus, "train", characters("half"))
+"""
+
+
+@pytest.fixture
+def mine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(catalogue, "ORIGINS", dict(catalogue.ORIGINS))
+    register("mine", Origin(lambda *_: [b"half a text ", b"and the rest"], 2, None, "here", "mine"))
+
+
+@pytest.mark.parametrize("where", ["prepare", "tokenise"])
+def test_what_a_killed_process_left_is_swept(where: str, mine: None, tmp_path: Path) -> None:
+    killed = subprocess.run([sys.executable, "-c", KILLED, str(tmp_path), where])
+    assert killed.returncode == -9
+    assert list(tmp_path.rglob("*.part"))
+    corpus = prepare("mine", tmp_path)
+    assert not list(tmp_path.rglob("*.part"))
+    verify(corpus)
+    alphabet = characters(corpus.characters())
+    tokens = tokenise(corpus, "train", alphabet)
+    assert alphabet.decode(tokens.tolist()) == corpus.read("train").decode()
+    assert left(tmp_path)[:2] == ["corpus.json", "corpus.txt"]
+    assert len(left(tmp_path)) == 3
+
+
+TOGETHER = """
+import sys, time
+from pathlib import Path
+from dsl.data import catalogue
+from dsl.data.corpora import prepare, verify
+from dsl.data.tokenizers import characters
+from dsl.data.windows import tokenise
+
+def make(_, told):
+    print("made", flush=True)
+    for _ in range(20):
+        time.sleep(0.02)
+        yield b"abc"
+
+catalogue.register("mine", catalogue.Origin(make, 1, None, "here", "mine"))
+sys.stdin.readline()
+corpus = prepare("mine", Path(sys.argv[1]))
+verify(corpus)
+assert len(tokenise(corpus, "train", characters("abc"))) == 58
+"""
+
+
+def test_two_processes_make_a_corpus_once(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", TOGETHER, str(tmp_path)]
+    pipe = subprocess.PIPE
+    both = [subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True) for _ in range(2)]
+    for process in both:
+        assert process.stdin is not None
+        process.stdin.write("go\n")
+        process.stdin.flush()
+    said = [process.communicate(timeout=120)[0] for process in both]
+    assert [process.returncode for process in both] == [0, 0]
+    assert sorted(said) == ["", "made\n"]
+    assert len(left(tmp_path)) == 3
+
+
+ODD = {
+    "deep": (b"[" * 100_000 + b"]" * 100_000, "is not JSON: nested too deeply"),
+    "latin": (b'{"text": "caf\xe9"}', "is not JSON: .*utf-8"),
+    "half": (rb'{"text": "\ud83d"}', "is not JSON: .*surrogates"),
+    "digits": (b'{"text": ' + b"9" * 5000 + b"}", "is not JSON"),
+    "list": (b"[]", 'has no "text"'),
+    "number": (b'{"text": 5}', 'has no "text"'),
+}
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_odd_lines_are_named_by_both_readers(name: str, tmp_path: Path) -> None:
+    content, reason = ODD[name]
+    path = tmp_path / "odd.jsonl"
+    path.write_bytes(b'{"text": "good"}\n' + content + b"\n")
+    for reader in (
+        lambda: read_texts(path, separate_lines=False),
+        lambda: prepare(str(path), tmp_path / "cache"),
+    ):
+        with pytest.raises(ValueError, match=f"line 2, {reason}") as caught:
+            reader()
+        assert type(caught.value) is ValueError
+    assert left(tmp_path) == ["odd.jsonl"]
+
+
+def test_a_line_ends_at_a_newline_only(tmp_path: Path) -> None:
+    """Not at the other characters that end lines elsewhere, which JSON leaves as they are."""
+    texts = ["a\u2028b", "c\x85d", "e\rf"]
+    path = tmp_path / "a.jsonl"
+    path.write_text("\n".join(json.dumps({"text": t}, ensure_ascii=False) for t in texts))
+    assert read_texts(path, separate_lines=True) == texts
+
+
+def test_a_name_of_ones_own(tmp_path: Path, mine: None) -> None:
+    with pytest.raises(ValueError, match="there is a corpus 'text8' already"):
+        register("text8", origin_of("cyclic-5"))
+    with pytest.raises(ValueError, match="a corpus's name has letters"):
+        register("a/b", origin_of("cyclic-5"))
+    register("toy", origin_of("cyclic-5"))
+    assert prepare("toy", tmp_path).sha256 == prepare("cyclic-5", tmp_path).sha256
+    with pytest.raises(ValueError, match=r"expected one of .*toy"):
+        prepare("nothing", tmp_path)
+
+
+def test_a_description_that_is_none_is_refused(tmp_path: Path) -> None:
+    description = prepare("cyclic-5", tmp_path).path.with_name("corpus.json")
+    for content in ("{", "[]", "5", '{"path": 5}', '{"path": "a", "splits": {"train": 1}}'):
+        description.write_text(content)
+        with pytest.raises(ValueError, match=r"corpus\.json (is not JSON|was not written by)"):
+            prepare("cyclic-5", tmp_path)
+
+
+def test_the_cache_is_where_one_says(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.delenv("DSL_CACHE", raising=False)
+    assert default_cache() == tmp_path / "dsl"
+    monkeypatch.setenv("DSL_CACHE", str(tmp_path / "other"))
+    assert default_cache() == tmp_path / "other"

@@ -1,0 +1,48 @@
+"""A small network of every family, with a vocabulary of five letters and six positions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from dsl.data.tokenizers import characters
+from dsl.families.family import Family
+from dsl.families.table import FAMILIES
+from dsl.loading import Model
+
+VOCABULARY, LENGTH = 5, 6
+SIZES = {"hidden_dim": 16, "cond_dim": 4, "n_blocks": 2, "n_heads": 2, "dropout": 0.0}
+TOKENS = torch.randint(VOCABULARY, (64, LENGTH), generator=torch.Generator().manual_seed(0))
+
+
+@pytest.fixture(params=FAMILIES)
+def family(request: pytest.FixtureRequest) -> Family:
+    """Every family of the table."""
+    return FAMILIES[request.param]
+
+
+def untrained(family: Family, **changes: Any) -> Any:
+    """Make a network as training finds it."""
+    return family.build(family.shape(VOCABULARY, LENGTH, SIZES | changes)).eval()
+
+
+def awake(family: Family, **changes: Any) -> Any:
+    """Make a network in which no branch is silent."""
+    return stirred(untrained(family, **changes))
+
+
+def stirred(network: nn.Module) -> Any:
+    """Move every weight away from where it begins."""
+    with torch.no_grad():
+        for parameter in network.parameters():
+            parameter.add_(0.3 * torch.randn_like(parameter))
+    return network.eval()
+
+
+def loaded(family: Family) -> Model:
+    """Make a model as loading would."""
+    network = awake(family)
+    return Model("mine", network, characters("abcde"), LENGTH, family)

@@ -1,0 +1,86 @@
+"""The MDLM family: masks and tokens, its bound, and the published layout of its weights."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+import torch
+
+from dsl.denoiser import Continuous, Denoiser, Endpoints
+from dsl.families.mdlm import LEAST_TIME
+from dsl.families.table import FAMILIES
+from dsl.models.mdlm_import import convert, parity, read
+from dsl.streams import Streams
+from dsl.types import MASK
+from tests.conftest import assert_near
+from tests.families.conftest import TOKENS, awake, untrained
+
+MDLM = FAMILIES["mdlm"]
+
+
+def test_untrained_its_bound_is_the_uniform_one() -> None:
+    """In expectation, its time being cut at 1e-3."""
+    objective, places = MDLM.objective(untrained(MDLM), MDLM.Options()), range(64)
+    draws = torch.stack([
+        objective(TOKENS, Streams.derive(seed, places), places, 64).mean for seed in range(60)
+    ]).detach()  # fmt: skip
+    error = float(draws.std()) / 60**0.5
+    assert abs(float(draws.mean()) - math.log(5) * (1 - LEAST_TIME)) < 4 * error
+
+
+def test_masked_positions_alone_have_a_loss() -> None:
+    objective = MDLM.objective(untrained(MDLM), MDLM.Options())
+    parts = objective(TOKENS, Streams.derive(0, range(64)), range(64), 64).parts
+    value, count = parts["masked"]
+    assert float(value / count) == pytest.approx(math.log(5))
+    assert 0.4 < float(count) / TOKENS.numel() < 0.6  # times are uniform
+
+
+def test_plain_weights_count_every_masked_position_once() -> None:
+    """The mean is that of the masked positions; the parts still tell the bound."""
+    network, streams = awake(MDLM), Streams.derive(0, range(64))
+    plain = MDLM.objective(network, MDLM.Options(weight="plain"))(TOKENS, streams, range(64), 64)
+    bound = MDLM.objective(network, MDLM.Options())(
+        TOKENS, Streams.derive(0, range(64)), range(64), 64
+    )
+    value, count = plain.parts["masked"]
+    assert float(plain.mean.detach()) == pytest.approx(float(value / count), rel=1e-5)
+    total, positions = plain.parts["all"]
+    assert float(bound.mean.detach()) == pytest.approx(float(total / positions), rel=1e-5)
+    assert float(plain.mean.detach()) != pytest.approx(float(bound.mean.detach()), rel=1e-3)
+
+
+@torch.no_grad()
+def test_it_answers_about_any_masked_token() -> None:
+    """A mask is an id of its own, which is never an answer."""
+    model = awake(MDLM)
+    assert isinstance(model, Denoiser) and not isinstance(model, Continuous)
+    tokens = TOKENS.clone()
+    tokens[:, [0, 4]] = MASK
+    raw = model.backbone(tokens.masked_fill(tokens == MASK, 5))
+    assert raw.shape[-1] == 6
+    assert_near(model(Endpoints(tokens)), raw[..., :5])
+    at = tokens == MASK
+    assert_near(model(Endpoints(tokens), at=at), raw[at][..., :5])
+
+
+def test_it_refuses_continuous_states() -> None:
+    model = untrained(MDLM)
+    for state in (torch.zeros(1, 3, 5), Endpoints(TOKENS[:1], torch.zeros(1, 6, 5))):
+        with pytest.raises(ValueError, match="knows masks and tokens only"):
+            model(state)
+    with pytest.raises(ValueError, match=r"token ids must lie in -1 … 4"):
+        model(Endpoints(torch.tensor([[5]])))
+
+
+def test_it_is_written_in_the_official_layout(tmp_path: Path) -> None:
+    MDLM.write(awake(MDLM), tmp_path)
+    assert json.loads((tmp_path / "config.json").read_text())["time_conditioning"] is False
+    source = read(tmp_path)
+    model = convert(source)
+    with torch.no_grad():
+        model.converter.bias[-1] = 50.0
+    assert parity(source, model, length=16) < 1e-4

@@ -1,0 +1,106 @@
+"""Checkpoints appear whole, whoever kills their writer and however full the disk is."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors import SafetensorError
+
+from dsl.training import checkpoint
+from dsl.training.checkpoint import MANIFEST, Checkpoints
+
+ONE = {"w": torch.ones(1)}
+
+
+def nothing(_: Path) -> None:
+    """Write no model."""
+
+
+def newest(store: Checkpoints) -> tuple[int | None, list[str]]:
+    told: list[str] = []
+    found = store.newest(told.append)
+    return found and found.step, told
+
+
+@pytest.mark.parametrize(
+    "error", [SafetensorError("I/O error: No space left"), OSError(28, "No space left")]
+)
+def test_a_full_disk_is_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    store = Checkpoints(tmp_path)
+    store.save(1, ONE, {}, nothing)
+
+    def full(_: object, path: Path) -> None:
+        path.write_bytes(b"half")
+        raise error
+
+    monkeypatch.setattr(checkpoint, "save_file", full)
+    for step in (1, 2):
+        message = rf"^the checkpoint of step {step} could not be written \([^()]*No space left\); "
+        with pytest.raises(OSError, match=message):
+            store.save(step, ONE, {}, nothing)
+    assert newest(store) == (1, [])
+    assert [path.name for path in tmp_path.iterdir()] == ["step-00000001"]
+
+
+def test_a_step_saved_twice_is_its_second_self(tmp_path: Path) -> None:
+    store = Checkpoints(tmp_path)
+    for value in (1.0, 2.0):
+        store.save(1, {"w": torch.full((1,), value)}, {"value": value}, nothing)
+    found = store.newest(lambda _: None)
+    assert found is not None and found.about == {"value": 2.0}
+    assert float(found.tensors()["w"]) == 2.0
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"{", b"[]", b"\xff", b"[" * 100_000, b"{}", b'{"step": 2, "about": 5, "sha256": {}}'],
+)
+def test_a_manifest_that_is_none_is_passed_over(tmp_path: Path, content: bytes) -> None:
+    store = Checkpoints(tmp_path)
+    for step in (1, 2):
+        store.save(step, ONE, {"validation": {"loss": 1.0 / step}}, nothing)
+    (tmp_path / "step-00000002" / MANIFEST).write_bytes(content)
+    step, told = newest(store)
+    assert step == 1
+    assert len(told) == 1 and told[0].startswith("step-00000002 is damaged (")
+    best = store.best()
+    assert best is not None and best.name == "step-00000001"
+
+
+KILLED = """
+import os, signal, sys, torch
+from pathlib import Path
+from dsl.training.checkpoint import Checkpoints
+
+def write_model(path):
+    if int(sys.argv[2]) > 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+Checkpoints(Path(sys.argv[1])).save(int(sys.argv[2]), {"w": torch.ones(1)}, {}, write_model)
+"""
+
+
+def test_a_killed_writer_leaves_nothing_for_long(tmp_path: Path) -> None:
+    """Not even of a step that is never saved again."""
+    for step in ("1", "2"):
+        subprocess.run([sys.executable, "-c", KILLED, str(tmp_path), step])
+    assert len(list(tmp_path.iterdir())) == 2
+    store = Checkpoints(tmp_path)
+    assert newest(store) == (1, [])
+    store.save(3, ONE, {}, nothing)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["step-00000001", "step-00000003"]
+
+
+def test_what_a_killed_process_left_is_gone_after_the_next_save(tmp_path: Path) -> None:
+    store = Checkpoints(tmp_path)
+    orphan = tmp_path / ".step-00000003.abcdef.part"
+    orphan.mkdir()
+    (orphan / "half").write_bytes(b"half")
+    store.save(4, ONE, {}, nothing)
+    assert not orphan.exists()

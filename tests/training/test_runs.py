@@ -1,0 +1,245 @@
+"""Runs: what they leave, how they go on, and what they refuse."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+import dsl
+from dsl import recipes
+from dsl.cli.main import main
+from dsl.runs import Watch
+from dsl.training.checkpoint import Checkpoints
+from tests.training.conftest import CYCLIC, events, train, weights
+
+
+class TestRuns:
+    def test_a_run_leaves_a_model_that_can_be_used(
+        self, tmp_path: Path, cache: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        assert train(tmp_path / "run", cache) == 0
+        assert "trained to step 12" in capsys.readouterr().out
+        assert (
+            main(["sample", "--model", str(tmp_path / "run" / "model"), "--sampler", "roar"]) == 0
+        )
+        assert set(capsys.readouterr().out.strip()) <= set("ABCDEFG")
+        log = (tmp_path / "run" / "log.jsonl").read_text()
+        events = [json.loads(line) for line in log.splitlines()]
+        assert [e["step"] for e in events if "validation" in e] == [6, 12]
+        assert [e["step"] for e in events if "loss" in e] == [3, 6, 9, 12]
+        assert all("continuous" in e for e in events if "loss" in e)
+
+    @pytest.mark.parametrize("kind", ["adamw", "muon"])
+    def test_a_run_cut_in_two_is_the_same_run(self, kind: str, tmp_path: Path, cache: Path) -> None:
+        """Steps 1 to 6, then on to 12: bit for bit the weights of 12 in one go."""
+        steady = ["--set", "optimizer.schedule=constant", "--set", f"optimizer.kind={kind}"]
+        assert train(tmp_path / "cut", cache, "--set", "trainer.steps=6", *steady) == 0
+        assert train(tmp_path / "cut", cache, *steady) == 0
+        assert train(tmp_path / "whole", cache, *steady) == 0
+        ours, theirs = weights(tmp_path / "cut"), weights(tmp_path / "whole")
+        assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
+
+    def test_a_truncated_checkpoint_is_passed_over_aloud(
+        self, tmp_path: Path, cache: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        assert train(tmp_path / "run", cache) == 0
+        reference = weights(tmp_path / "run")
+        newest = tmp_path / "run/checkpoints/step-00000012/training.safetensors"
+        newest.write_bytes(newest.read_bytes()[:1000])
+        capsys.readouterr()
+        assert train(tmp_path / "run", cache) == 0
+        said = " ".join(capsys.readouterr().err.split())
+        assert "step-00000012 is damaged (training.safetensors has changed)" in said
+        assert "resumed from step 6" in said
+        assert all(torch.equal(weights(tmp_path / "run")[n], reference[n]) for n in reference)
+
+    def test_another_recipe_in_the_same_place_is_refused(
+        self, tmp_path: Path, cache: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        assert train(tmp_path / "run", cache) == 0
+        assert train(tmp_path / "run", cache, "--set", "optimizer.lr=1e-3") == 1
+        error = capsys.readouterr().err
+        assert "holds a run of another recipe (optimizer.lr: " in error and "0.001 here)" in error
+
+    def test_text_that_changed_is_refused(
+        self, tmp_path: Path, cache: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        """As many letters, but other ones: the old weights would mean other tokens."""
+        text, out = tmp_path / "mine.txt", tmp_path / "run"
+        changes = ["--set", f"data.corpus={text}", "--set", "data.length=8"]
+        text.write_text("abcdefgh" * 100)
+        assert train(out, cache, *changes) == 0
+        text.write_text("bcdefghi" * 100)
+        assert train(out, cache, *changes, "--set", "trainer.steps=20") == 1
+        assert "the text and the tokenizer of" in capsys.readouterr().err
+        text.write_text("abcdefgh" * 100)
+        assert train(out, cache, *changes, "--set", "trainer.steps=14") == 0
+
+    def test_a_mistyped_corpus_leaves_nothing_in_the_way(
+        self, tmp_path: Path, cache: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        out = tmp_path / "run"
+        assert train(out, cache, "--set", "data.corpus=cyclik-7") == 1
+        assert "unknown corpus" in capsys.readouterr().err
+        assert train(out, cache) == 0
+        assert train(out, cache) == 0
+        assert "already trained to step 12" in capsys.readouterr().err
+
+    def test_a_directory_of_something_else_is_refused(
+        self, tmp_path: Path, cache: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        (tmp_path / "thesis.tex").write_text("")
+        assert train(tmp_path, cache) == 1
+        assert "holds no run, but 'thesis.tex'" in capsys.readouterr().err
+
+    def test_fine_tuning_asks_for_weights(
+        self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        assert main(["train", "text8-tiny-finetune", "--out", str(tmp_path)]) == 1
+        assert "say with --init which weights" in capsys.readouterr().err
+
+    def test_weights_that_read_another_alphabet_are_refused(
+        self, tmp_path: Path, cache: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        assert train(tmp_path / "run", cache, "--init", "text8-tiny") == 1
+        error = capsys.readouterr().err
+        assert "--init text8-tiny knows 27 tokens, this corpus has 7" in error
+        assert "--set data.tokenizer=" in error
+
+    def test_a_second_process_is_refused(
+        self, tmp_path: Path, cache: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        (tmp_path / "run").mkdir()
+        with (tmp_path / "run" / "lock").open("w") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            assert train(tmp_path / "run", cache) == 1
+        assert "another process is at work in" in capsys.readouterr().err
+
+    def test_a_loss_that_is_not_finite_stops_the_run(
+        self, tmp_path: Path, cache: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        assert train(tmp_path / "run", cache, "--set", "optimizer.lr=1e37", "--set",
+                     "optimizer.warmup=0") == 1  # fmt: skip
+        error = capsys.readouterr().err
+        assert "is nan; stopped" in error or "must be finite" in error
+
+    def test_beginning_with_given_weights(
+        self, tmp_path: Path, cache: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        assert train(tmp_path / "run", cache) == 0
+        assert train(tmp_path / "more", cache, "--init", str(tmp_path / "run" / "model")) == 0
+        assert "began with the weights of" in capsys.readouterr().err
+
+
+def test_text_of_ones_own(tmp_path: Path, cache: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Its characters become the vocabulary, and the codebook as wide as exactness asks."""
+    text = tmp_path / "mine.txt"
+    text.write_text("Zwölf Boxkämpfer jagen Viktor quer über den großen Sylter Deich.\n" * 40)
+    out = tmp_path / "run"
+    assert train(out, cache, "--set", f"data.corpus={text}", "--set", "data.length=16") == 0
+    capsys.readouterr()
+    config = json.loads((out / "model" / "config.json").read_text())
+    assert config["vocab_size"] == len(set(text.read_text()))
+    assert config["codebook_dim"] == config["vocab_size"] - 1
+    assert main(["infill", "Zwölf [4]", "--model", str(out / "model")]) == 0
+    assert capsys.readouterr().out.startswith("Zwölf ")
+
+
+def test_tensorboard_shows_what_the_log_says(tmp_path: Path, cache: Path) -> None:
+    accumulator = pytest.importorskip(
+        "tensorboard.backend.event_processing.event_accumulator",
+        reason="the extra 'tensorboard' is not installed",
+    ).EventAccumulator
+    assert train(tmp_path, cache, "--tensorboard") == 0
+    events = accumulator(str(tmp_path / "tensorboard"))
+    events.Reload()
+    lines = [json.loads(line) for line in (tmp_path / "log.jsonl").read_text().splitlines()]
+    logged = {e["step"]: e["loss"] for e in lines if "loss" in e}
+    shown = {e.step: e.value for e in events.Scalars("training/loss")}
+    assert shown == pytest.approx(logged)
+    validated = [e["validation"]["roar"] for e in lines if "validation" in e]
+    assert [e.value for e in events.Scalars("validation/roar")] == pytest.approx(validated)
+
+
+def test_compiling_asks_for_a_compiler(
+    tmp_path: Path,
+    cache: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert train(tmp_path / "run", cache, "--set", "trainer.compile=true") == 1
+    assert "needs a C++ compiler, and g++ was not found" in capsys.readouterr().err
+
+
+def test_checkpoints_keep_the_newest_and_the_best(tmp_path: Path) -> None:
+    store = Checkpoints(tmp_path, keep=2)
+    for step, loss in enumerate([3.0, 1.0, 2.0, 2.5, 2.2], 1):
+        about = {"validation": {"loss": loss}}
+        store.save(step, {"w": torch.ones(1)}, about, lambda path: None)
+    assert sorted(p.name[-1] for p in tmp_path.iterdir()) == ["2", "4", "5"]
+
+
+def test_a_full_disk_leaves_the_older_checkpoints(tmp_path: Path) -> None:
+    store = Checkpoints(tmp_path)
+    store.save(1, {"w": torch.ones(1)}, {}, lambda path: None)
+
+    def full(_: Path) -> None:
+        raise OSError(28, "No space left on device")
+
+    with pytest.raises(
+        OSError, match=r"step 2 could not be written.*No space left.*before is intact"
+    ):
+        store.save(2, {"w": torch.ones(1)}, {}, full)
+    found = store.newest(lambda _: None)
+    assert found is not None and found.step == 1
+    assert [p.name for p in tmp_path.iterdir()] == ["step-00000001"]
+
+
+class TestDevice:
+    def test_a_run_on_the_processor_is_the_run(self, tmp_path: Path, cache: Path) -> None:
+        assert train(tmp_path / "named", cache, "--device", "cpu") == 0
+        assert train(tmp_path / "again", cache, "--device", "cpu") == 0
+        ours, theirs = weights(tmp_path / "named"), weights(tmp_path / "again")
+        assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
+
+    @pytest.mark.parametrize("device", ["toaster", "cuda:99", "cpu:0:0", "", "meta", "xla"])
+    def test_a_device_that_is_not_there_is_one_line(
+        self, device: str, tmp_path: Path, cache: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        assert train(tmp_path / "run", cache, "--device", device) == 1
+        (line,) = capsys.readouterr().err.splitlines()
+        assert line.startswith("dsl train: ") and repr(device) in line
+        assert train(tmp_path / "run", cache) == 0  # nothing was left in the way
+
+
+class TestLibrary:
+    """`dsl.train` is what the command calls."""
+
+    def test_a_call_is_the_command(self, tmp_path: Path, cache: Path) -> None:
+        told: list[str] = []
+        seen: list[dict[str, object]] = []
+        watch = Watch(told.append, seen.append)
+        done = dsl.train("cyclic", tmp_path / "call", smoke=True, cache=cache, watch=watch)
+        assert (done.step, done.finished, done.model) == (12, True, tmp_path / "call" / "model")
+        assert train(tmp_path / "command", cache) == 0
+        ours, theirs = weights(tmp_path / "call"), weights(tmp_path / "command")
+        assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
+        logged = [event["step"] for event in events(tmp_path / "command")]
+        assert [event["step"] for event in seen] == logged and told
+        assert dsl.load(done.model).trained_on == 12 * 16 * 7
+
+    def test_changes_are_for_recipes_by_name(self, tmp_path: Path, cache: Path) -> None:
+        recipe = recipes.read(CYCLIC, ["trainer.steps=2"], smoke=True)
+        with pytest.raises(ValueError, match="changes and smoke are for recipes"):
+            dsl.train(recipe, tmp_path, changes=["trainer.steps=3"])
+        assert dsl.train(recipe, tmp_path / "run", cache=cache).step == 2
+
+    def test_weights_to_begin_with_are_counted(self, tmp_path: Path, cache: Path) -> None:
+        first = dsl.train("cyclic", tmp_path / "one", smoke=True, cache=cache)
+        more = dsl.train("cyclic", tmp_path / "two", smoke=True, cache=cache, init=first.model)
+        assert dsl.load(more.model).trained_on == 2 * 12 * 16 * 7

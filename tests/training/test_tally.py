@@ -1,0 +1,66 @@
+"""What ranks tell each other: sums, counts, and whom they wait for."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from dsl.training.mixed_snr import MixedSNRObjective, MixedSNROptions
+from dsl.training.objective import Loss
+from dsl.training.optimizer import OptimizerConfig
+from dsl.training.tally import Tally
+from dsl.training.trainer import Trainer, TrainerConfig
+from tests.training.conftest import small
+
+
+def trainer(told: list[str] | None = None, **accelerator: Any) -> Trainer:
+    """Make a trainer beside a made-up accelerator."""
+    made = Trainer(
+        MixedSNRObjective(small(), MixedSNROptions()),
+        lambda *_: torch.zeros(1, 1),
+        TrainerConfig(),
+        OptimizerConfig(),
+        Path("nowhere"),
+        lambda *_: None,
+        tell=(told if told is not None else []).append,
+    )
+    made.accelerator = SimpleNamespace(device=torch.device("cpu"), **accelerator)  # type: ignore[assignment]
+    return made
+
+
+def test_ranks_add_up_to_the_last_token() -> None:
+    """Counts beyond what float32 can tell apart, and every part with its own count."""
+
+    def of_three(flat: Tensor, how: str) -> Tensor:
+        assert how == "sum"
+        return 3 * flat
+
+    own = Tally(1.5, 2.0**24 + 1, 2.0**25 + 1, 0.0, {"b": (7.0, 2.0), "a": (5.0, 3.0)})
+    found = trainer(num_processes=3, reduce=of_three)._reduced(own)
+    assert (found.sum, found.count, found.tokens) == (4.5, 3 * (2**24 + 1), 3 * (2**25 + 1))
+    assert found.parts == {"a": (15.0, 9.0), "b": (21.0, 6.0)}
+
+
+def test_all_ranks_have_come_before_anyone_saves() -> None:
+    happened = []
+    alone = trainer(wait_for_everyone=lambda: happened.append("waited"), is_main_process=False)
+    alone._save(1, alone.objective, {})
+    assert happened == ["waited"]
+
+
+def test_the_first_interrupt_is_answered_and_the_step_is_finished() -> None:
+    told: list[str] = []
+    made = trainer(told)
+    with made._signals():
+        signal.raise_signal(signal.SIGINT)
+    assert made.stopped and told == ["SIGINT: saving after this step"]
+
+
+def test_of_no_position_the_mean_is_nothing() -> None:
+    nothing = Loss(torch.zeros(()), torch.zeros(()), {})
+    assert float(nothing.mean) == 0.0
