@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
+from tokenizers import Tokenizer
 
 from dsl import files
 from dsl.adaptation import localized, masked_parity
-from dsl.data.tokenizers import TOKENIZER
+from dsl.alphabet import Ancestry, respelled
+from dsl.data.cache import default_cache
+from dsl.data.corpora import prepare
+from dsl.data.tokenizer_choice import tokenizer_of
+from dsl.data.tokenizers import TOKENIZER, decode
 from dsl.families.mdlm import MdlmModel
 from dsl.families.table import DSL
 from dsl.loading import bundled, directory, load
@@ -19,6 +25,8 @@ from dsl.models.model import DSLModel
 
 CERTAIN = 50.0
 """A bias of [MASK] at which a masked position reads as nothing else: MDLM exactly."""
+COUNTED = 10_000_000
+"""Bytes of a corpus in which characters are counted."""
 
 
 @dataclass(frozen=True)
@@ -96,6 +104,59 @@ def _write_localized(made: DSLModel, source: MdlmModel, where: Path, out: Path) 
     _beside(where, out)
     weights = sum(parameter.numel() for parameter in made.parameters())
     return Converted(weights, made.vocab_size, True, near, masked_parity(source, made))
+
+
+@dataclass(frozen=True)
+class Respelled:
+    """What became of a character model."""
+
+    parameters: int
+    vocabulary: int
+    of: int
+    """The tokens of the source."""
+
+
+def convert_alphabet(
+    source: str | Path,
+    out: Path,
+    corpus: str,
+    *,
+    blocks: int | None = None,
+    length: int | None = None,
+    cache: Path | None = None,
+) -> Respelled:
+    """Let a character model begin to learn the characters of a corpus.
+
+    Args:
+        source: A DSL model of ours.
+        out: Where the model is written; the directory must be new or empty.
+        corpus: The text whose characters it shall know.
+        blocks: How many blocks there shall be; as many as there are if not given.
+        length: The longest sequence; the source's own if not given.
+        cache: Where corpora are kept.
+    """
+    require_new(out)
+    model, cache = load(source), cache or default_cache()
+    if not isinstance(model.denoiser, DSLModel) or model.tokenizer is None:
+        raise ValueError(f"{source} is no DSL model with a tokenizer")
+    text = prepare(corpus, cache)
+    encoding = tokenizer_of(text, "characters", cache, kept=out / TOKENIZER, on_progress=_silent)
+    counts = Counter(text.read("train", COUNTED).decode("utf-8", errors="ignore"))
+    ancestry = Ancestry.of(_symbols(model.tokenizer), _symbols(encoding), counts)
+    made = respelled(model.denoiser, ancestry, blocks=blocks, length=length)
+    DSL.write(made, out)
+    _beside(model.weights or out, out)
+    files.write_text(out / TOKENIZER, encoding.to_str(pretty=True))
+    weights = sum(parameter.numel() for parameter in made.parameters())
+    return Respelled(weights, made.vocab_size, model.vocab_size)
+
+
+def _symbols(tokenizer: Tokenizer) -> list[str]:
+    return [decode(tokenizer, [token]) for token in range(tokenizer.get_vocab_size())]
+
+
+def _silent(*_: object) -> None:
+    """Be told nothing."""
 
 
 def halve(source: str | Path, out: Path) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -50,6 +51,17 @@ class Process:
             raise ValueError(said[1])
         decided: T = said[0]
         return decided
+
+
+def part() -> None:
+    """Leave the other processes in good order, when all have done their share.
+
+    A process that ends while the threads of its group still run may be aborted by the C++ runtime.
+    """
+    distributed = sys.modules.get("torch.distributed")
+    if distributed is not None and distributed.is_available() and distributed.is_initialized():
+        distributed.barrier()
+        distributed.destroy_process_group()
 
 
 def rank() -> int:

@@ -27,10 +27,13 @@ class ConvertOptions:
     transformers, stories15M, or a causal model of ours such as teacher:stories15M. --family says
     what becomes of it: ar keeps it, mdlm lets it see both sides, dsl also mixtures of tokens.
 
+    For alphabet, SOURCE is a DSL model of characters, and OUT will hold one that begins with all it
+    knows and learns the characters of --corpus: capitals begin as their small letters.
+
     For float16, SOURCE is any model of ours, and OUT will hold the same weights in half the bytes.
     """
 
-    system: tyro.conf.Positional[Literal["mdlm", "llama", "float16"]]
+    system: tyro.conf.Positional[Literal["mdlm", "llama", "alphabet", "float16"]]
     """Where the checkpoint comes from, or what it shall become."""
     source: tyro.conf.Positional[str]
     """The checkpoint: a directory, a file, a hub id, or the name of a bundled model."""
@@ -42,6 +45,10 @@ class ConvertOptions:
     """Keep so many of a llama's tokens: the most frequent of --text, and all they are merged of."""
     text: Path | None = None
     """A text or .jsonl file in which the tokens are counted."""
+    corpus: str | None = None
+    """The corpus whose characters a model shall learn."""
+    blocks: int | None = None
+    """How many blocks a model with a new alphabet has; further ones begin as the identity."""
     mask_index: int | None = None
     """The id of [MASK]; the last one if not given (MDLM's text8 vocabulary has 4)."""
     mask_probability: float = 0.99
@@ -59,9 +66,11 @@ class ConvertOptions:
     def check(self) -> None:
         """Refuse values that no model can have."""
         within(self, mask_index=(0, 10**9), mask_probability=(0, 1), length=LENGTHS)
-        within(self, codebook_dim=(1, 10**6), keep=(2, 10**7))
+        within(self, codebook_dim=(1, 10**6), keep=(2, 10**7), blocks=(1, 1000))
         if (self.keep is None) != (self.text is None):
             raise ValueError("--keep and --text belong together: how many tokens, and of what text")
+        if (self.corpus is None) != (self.system != "alphabet"):
+            raise ValueError("alphabet, and only that, needs --corpus: whose characters it learns")
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -74,6 +83,9 @@ def main(arguments: Sequence[str]) -> None:
         return
     if options.system == "llama":
         _llama(options)
+        return
+    if options.system == "alphabet":
+        _alphabet(options)
         return
     made = convert_mdlm(
         options.source,
@@ -120,4 +132,24 @@ def _llama(options: ConvertOptions) -> None:
         f"{options.out}: {made.parameters:,} weights, {made.vocabulary:,} of {made.of:,} tokens, "
         f"family {made.kind}\nlargest difference from the source's logits with the causal mask "
         f"put back, relative to the largest logit: {made.parity:.2g}"
+    )
+
+
+def _alphabet(options: ConvertOptions) -> None:
+    from dsl.conversion import convert_alphabet
+
+    assert options.corpus is not None  # checked above
+    made = convert_alphabet(
+        options.source,
+        options.out,
+        options.corpus,
+        blocks=options.blocks,
+        length=options.length,
+    )
+    if options.json:
+        print(json.dumps(asdict(made)))
+        return
+    print(
+        f"{options.out}: {made.parameters:,} weights, {made.vocabulary} characters instead of "
+        f"{made.of}"
     )

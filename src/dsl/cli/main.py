@@ -13,6 +13,7 @@ from importlib.metadata import version
 from dsl import __version__
 from dsl.cli.memory import keep_freed_memory
 from dsl.cli.output import delivered, drop_output, say, suit_the_terminal
+from dsl.processes import part
 
 VERBS = {
     "data": "Fetch, verify and describe a corpus.",
@@ -25,7 +26,7 @@ VERBS = {
     "evaluate": "Measure samples against real text, with errors and a protocol.",
     "compare": "Compare models and samplers over steps and seeds: table and figure.",
     "figure": "Draw training curves or a comparison from files.",
-    "convert": "Turn an MDLM checkpoint into a DSL model.",
+    "convert": "Turn a pretrained model into a DSL model.",
     "export": "Write a model for the Auto classes of transformers.",
     "bench": "Measure the speed, overhead and exactness of samplers.",
     "demo": "See the bundled model along five paths, and write a report with pictures.",
@@ -85,6 +86,7 @@ def run(verb: str, arguments: Sequence[str]) -> int:
     keep_freed_memory()
     try:
         import_module(f"dsl.cli.{verb.replace('-', '_')}").main(arguments)
+        part()
     except BrokenPipeError:
         # The reader has left (`dsl … | head`); what is still buffered has nowhere to go.
         drop_output()
