@@ -87,8 +87,15 @@ def respelled(
     size, blocks = len(ancestry.parents), blocks or config.n_blocks
     if blocks < config.n_blocks:
         raise ValueError(f"the model has {config.n_blocks} blocks and keeps them, got {blocks}")
-    fields = {"vocab_size": size, "n_blocks": blocks, "model_length": length or config.model_length}
-    made = DSLModel(replace(config, **fields, **codebook_for(size, {})))
+    made = DSLModel(
+        replace(
+            config,
+            vocab_size=size,
+            n_blocks=blocks,
+            model_length=length or config.model_length,
+            **codebook_for(size, {}),
+        )
+    )
     state, source = made.state_dict(), model.state_dict()
     state |= {name: t for name, t in source.items() if t.shape == state[name].shape}
     shares = ancestry.log_share.float()
