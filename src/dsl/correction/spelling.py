@@ -1,0 +1,83 @@
+"""How the characters of a text are written with the tokens of a model, and back.
+
+A model knows an alphabet. Characters outside it, line breaks and spacing are shown to it as what
+comes nearest, so that it sees the sentence; they themselves never change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import groupby
+
+from dsl.correction.reading import Symbol
+from dsl.data.folding import OTHER, fold
+from dsl.loading import Model
+
+BREAK = "\n"
+
+
+@dataclass(frozen=True)
+class Shown:
+    """A token of the model's view of a text, and the symbol it stands for."""
+
+    token: int
+    """What the model is shown; of a gap, the space, which nobody looks at."""
+    symbol: int
+    """The place of the symbol; of several spaces, the first."""
+    fixed: bool
+    """Whether it never changes, because the alphabet cannot say what it stands for."""
+
+
+class Spelling:
+    """The alphabet of a model, and what is shown for characters it lacks."""
+
+    def __init__(self, model: Model) -> None:
+        """Read the alphabet; a model of pieces longer than characters is refused."""
+        specials = model.specials
+        letters = {
+            token: "" if token in specials else model.decode([token])
+            for token in range(model.vocab_size)
+        }
+        if long := [text for text in letters.values() if len(text) > 1]:
+            raise ValueError(
+                f"text is corrected character by character; {model.name} has tokens such as "
+                f"{long[0]!r}"
+            )
+        self.letters: dict[int, str] = letters
+        self.tokens = {text: token for token, text in letters.items() if text}
+        if " " not in self.tokens:
+            raise ValueError(f"{model.name} does not know the space, so it cannot read a text")
+
+    def token(self, text: str) -> int | None:
+        """Return the token of a character as it is, or in small letters; None if there is none."""
+        return self.tokens.get(text, self.tokens.get(text.lower()))
+
+    def written(self, token: int, old: str) -> str:
+        """Return the character of a token, in capitals if the old one had to be made small."""
+        text = self.letters[token]
+        smaller = old not in self.tokens and old.lower() in self.tokens
+        return text.upper() if smaller else text
+
+    def shown(self, symbols: Sequence[Symbol]) -> list[Shown]:
+        """Return the model's view of a text: spacing is one space, a blank line one break."""
+        view: list[Shown] = []
+        for blank, group in groupby(enumerate(symbols), key=lambda pair: pair[1].text.isspace()):
+            run = list(group)
+            view += [self._spacing(run)] if blank else [self._character(i, s) for i, s in run]
+        return view
+
+    def _spacing(self, run: Sequence[tuple[int, Symbol]]) -> Shown:
+        text = "".join(symbol.text for _, symbol in run)
+        parts = text.count(BREAK) > 1 and BREAK in self.tokens
+        return Shown(self.tokens[BREAK if parts else " "], run[0][0], fixed=text != " ")
+
+    def _character(self, place: int, symbol: Symbol) -> Shown:
+        if symbol.is_gap:
+            return Shown(self.tokens[" "], place, fixed=False)
+        token = self.token(symbol.text)
+        if token is not None:
+            return Shown(token, place, fixed=False)
+        folded = fold(symbol.text)
+        near = self.token(folded) if len(folded) == 1 else self.tokens.get(OTHER)
+        return Shown(self.tokens[" "] if near is None else near, place, fixed=True)
