@@ -9,33 +9,24 @@ says what was written, and how sure that is.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import torch
-
 from dsl.arguments import probability, whole_number
-from dsl.correction.deciding import ROUNDS, Mode, decide
+from dsl.correction import substitutions
+from dsl.correction.deciding import ROUNDS, Mode
 from dsl.correction.errors import ErrorModel
+from dsl.correction.lengths import LengthErrors
 from dsl.correction.reading import Reading, Symbol
 from dsl.correction.result import Correction, Edit
-from dsl.correction.spelling import Shown, Spelling
-from dsl.correction.windows import MARGIN, Window, windows
-from dsl.denoiser import at_once
-from dsl.evidence import Evidence
-from dsl.hints import Hint, Known
+from dsl.correction.rewording import rewordings
+from dsl.correction.substitutions import Progress
+from dsl.correction.view import View
+from dsl.correction.windows import MARGIN
 from dsl.loading import Model, loaded
-from dsl.streams import stream
 
 DEFAULT_MODEL = "english-tiny"
-ALTERNATIVES = 4
-"""Characters that are named beside the chosen one."""
-NAMED = 1e-3
-"""The least probability of one that is named."""
-
-Progress = Callable[[int, int], None]
-"""Told how many windows of how many are done."""
 
 
 @dataclass(frozen=True)
@@ -49,8 +40,8 @@ class Policy:
     budget: int | None = None
     """The most edits; the most probable are made."""
     abstain: bool = False
-    """Mark what falls short of the threshold, and gaps whose filling does, instead of being
-    silent about it, or filling them all the same."""
+    """Mark what falls short of the threshold, gaps among it, instead of leaving it alone or
+    filling the gap all the same."""
 
     def __post_init__(self) -> None:
         probability("threshold", self.threshold)
@@ -58,12 +49,31 @@ class Policy:
         if self.budget is not None:
             whole_number("budget", self.budget, least=0)
 
+    def kept(self, found: Sequence[Edit]) -> list[Edit]:
+        """Apply threshold and budget; what falls short is marked or dropped."""
+        sure = [edit for edit in found if self._is_sure(edit)]
+        if self.budget is not None:
+            sure = sorted(sure, key=lambda edit: -edit.probability)[: self.budget]
+        made = {id(edit) for edit in sure}
+        marked = [
+            edit if id(edit) in made else replace(edit, decided=False)
+            for edit in found
+            if id(edit) in made or self.abstain
+        ]
+        return sorted(marked, key=lambda edit: (edit.place, edit.size))
+
+    def _is_sure(self, edit: Edit) -> bool:
+        filled = edit.size == 1 and not edit.old
+        always = filled and not self.abstain and self.threshold < 1
+        return always or edit.probability > self.threshold
+
 
 def correct(
     reading: str | Reading,
     model: str | Path | Model = DEFAULT_MODEL,
     *,
     errors: ErrorModel | None = None,
+    lengths: LengthErrors | None = None,
     policy: Policy | None = None,
     margin: int = MARGIN,
     seed: int = 0,
@@ -75,6 +85,8 @@ def correct(
         reading: A text, or what `dsl.correction.formats` read from a file.
         model: A model of characters with states between mask and token, or its name.
         errors: How the reader errs.
+        lengths: How often the reader loses, adds, splits or merges characters; if not given, a
+            character stands for a character.
         policy: When a posterior becomes an edit.
         margin: Characters around a doubtful one that the model sees at least.
         seed: Where random numbers start, for the mode `sample`.
@@ -83,104 +95,28 @@ def correct(
     if isinstance(reading, str):
         symbols = [Symbol(text, i, i + 1) for i, text in enumerate(reading)]
         reading = Reading(reading, symbols)
-    job = Job.of(reading, loaded(model), errors or ErrorModel(), policy or Policy())
-    found: list[Edit] = []
-    doubt = [math.nan] * len(reading.symbols)
-    for edit in job.edits(margin, seed, on_progress):
-        doubt[edit.place] = edit.probability if edit.new != edit.old else 1 - edit.probability
-        if edit.new != edit.old:
-            found.append(edit)
-    return Correction(reading, job.kept(found), doubt, job.model.name)
-
-
-@dataclass(frozen=True, eq=False)
-class Job:
-    """A reading as a model sees it."""
-
-    reading: Reading
-    model: Model
-    spelling: Spelling
-    view: Sequence[Shown]
-    hints: Sequence[Hint]
-    policy: Policy
-
-    @classmethod
-    def of(cls, reading: Reading, model: Model, errors: ErrorModel, policy: Policy) -> Job:
-        """Spell a reading with the tokens of a model; what cannot be said is pinned."""
-        if "states" not in model.family.answers or model.documents:
-            raise ValueError(
-                f"{model.name} cannot correct text: a DSL model of running characters is needed"
-            )
-        spelling = Spelling(model)
-        view = spelling.shown(reading.symbols)
-        hints: list[Hint] = [
-            Known(one.token)
-            if one.fixed or one.symbol in reading.separators
-            else errors.hint(reading.symbols[one.symbol], one.token, spelling)
-            for one in view
-        ]
-        return cls(reading, model, spelling, view, hints, policy)
-
-    def edits(self, margin: int, seed: int, on_progress: Progress) -> Iterator[Edit]:
-        """Ask about every doubtful place, window by window; places that stay are given, too."""
-        doubtful = [i for i, hint in enumerate(self.hints) if not isinstance(hint, Known)]
-        length = self.model.length
-        whole = list(windows(doubtful, len(self.view), length, margin))
-        size = at_once(self.model.denoiser, length)
-        for begin in range(0, len(whole), size):
-            on_progress(begin, len(whole))
-            yield from self._batch(whole[begin : begin + size], stream(seed, begin))
-        on_progress(len(whole), len(whole))
-
-    @torch.no_grad()
-    def _batch(self, part: Sequence[Window], generator: torch.Generator) -> Iterator[Edit]:
-        rows = [self.hints[window.begin : window.end] for window in part]
-        evidence = Evidence.of(rows, self.model.denoiser)
-        asked = torch.zeros_like(evidence.pinned, dtype=torch.bool)
-        for row, window in enumerate(part):
-            asked[row, [place - window.begin for place in window.asked]] = True
-        decided = decide(
-            self.model.denoiser,
-            evidence,
-            asked,
-            mode=self.policy.mode,
-            rounds=self.policy.rounds,
-            generator=generator,
+    policy = policy or Policy()
+    view = View.of(reading, loaded(model), errors or ErrorModel())
+    asked = list(
+        substitutions.ask(
+            view,
+            mode=policy.mode,
+            rounds=policy.rounds,
+            margin=margin,
+            seed=seed,
+            on_progress=on_progress,
         )
-        places = [place for window in part for place in window.asked]
-        for place, token, p in zip(places, decided.tokens.tolist(), decided.p, strict=True):
-            yield self._edit(place, token, p.cpu())
-
-    def _edit(self, place: int, token: int, p: torch.Tensor) -> Edit:
-        one = self.view[place]
-        symbol = self.reading.symbols[one.symbol]
-        old = symbol.text
-        best = p.topk(min(ALTERNATIVES + 1, len(p)))
-        named = [
-            (self.spelling.written(other, old), share)
-            for share, other in zip(best.values.tolist(), best.indices.tolist(), strict=True)
-            if other != token and share >= NAMED
-        ]
-        unchanged = token == one.token and not symbol.is_gap
-        new = old if unchanged else self.spelling.written(token, old)
-        return Edit(one.symbol, 1, old, new, float(p[token]), named[:ALTERNATIVES])
-
-    def kept(self, found: Sequence[Edit]) -> list[Edit]:
-        """Apply threshold and budget; what falls short is marked or dropped."""
-        policy = self.policy
-        sure = [edit for edit in found if self._is_sure(edit)]
-        if policy.budget is not None:
-            sure = sorted(sure, key=lambda edit: -edit.probability)[: policy.budget]
-        made = {edit.place for edit in sure}
-        marked = [
-            edit if edit.place in made else replace(edit, decided=False)
-            for edit in found
-            if edit.place in made or policy.abstain
-        ]
-        return sorted(marked, key=lambda edit: edit.place)
-
-    def _is_sure(self, edit: Edit) -> bool:
-        always = not edit.old and not self.policy.abstain and self.policy.threshold < 1
-        return always or edit.probability > self.policy.threshold
+    )
+    doubt = [math.nan] * len(reading.symbols)
+    for one in asked:
+        doubt[view.shown[one.place].symbol] = one.doubt
+    found = [substitutions.edit(view, one) for one in asked if one.changed]
+    if lengths is not None:
+        found = _merged(found, rewordings(view, asked, lengths, on_progress))
+    return Correction(reading, policy.kept(found), doubt, view.model.name)
 
 
+def _merged(single: Sequence[Edit], several: Sequence[Edit]) -> list[Edit]:
+    """Drop edits of characters that a change of length touches."""
+    taken = {place for edit in several for place in range(edit.place, edit.place + edit.size + 1)}
+    return [edit for edit in single if edit.place not in taken] + list(several)

@@ -1,7 +1,7 @@
 """Decide doubtful characters: all at once, the surest first, or by drawing them.
 
-The probabilities of a place are those of the moment before it was decided: what was decided elsewhere
-may count, its own decision never does.
+The probabilities of a place are those of the moment before it was decided: what was decided
+elsewhere may count, its own decision never does.
 """
 
 from __future__ import annotations
@@ -100,5 +100,3 @@ def _first(rank: Float[Tensor, "b l"], left: Mask, rounds: int) -> Mask:
     share = (left.sum(dim=1, keepdim=True) / rounds).ceil()
     place = rank.argsort(dim=1, descending=True).argsort(dim=1)
     return left & (place < share)
-
-

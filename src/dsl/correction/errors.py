@@ -8,40 +8,21 @@ monotone map, fitted on a small labelled sample, puts that right first.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from dsl.arguments import finite_number, probability
+from dsl.arguments import probability
 from dsl.correction.reading import Symbol
 from dsl.correction.spelling import Spelling
+from dsl.correction.trust import Trust
 from dsl.hints import Confident, Hint, Known, NBest, Unknown
 
 CERTAIN = 0.9999
 """A confidence from which on a character is pinned: it never changes."""
 LEAST = 1e-6
 """The least confidence that is believed: nobody is sure that a character is another one."""
-
-
-@dataclass(frozen=True)
-class Trust:
-    """How much of a stated confidence is true: c ↦ floor + (ceiling - floor) c^power."""
-
-    power: float = 1.0
-    floor: float = 0.0
-    ceiling: float = 1.0
-
-    def __post_init__(self) -> None:
-        finite_number("power", self.power, least=0.0)
-        probability("floor", self.floor)
-        probability("ceiling", self.ceiling)
-        if self.floor > self.ceiling:
-            raise ValueError(
-                f"the floor must not exceed the ceiling, got {self.floor:g} and {self.ceiling:g}"
-            )
-
-    def __call__(self, confidence: float) -> float:
-        """Return the probability that a character of this confidence was read rightly."""
-        return self.floor + (self.ceiling - self.floor) * confidence**self.power
+AS_STATED = Trust()
+"""Confidences are believed as they are."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +31,7 @@ class ErrorModel:
 
     rate: float = 0.03
     """The share of wrong characters where no confidence is stated."""
-    trust: Trust = Trust()
+    trust: Trust = AS_STATED
     confusions: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     """For a character that was read, what may have been written instead, with relative weights;
     a share `spread` of the doubt is left to all other characters."""
@@ -71,7 +52,7 @@ class ErrorModel:
             return Known(token)
         others = self._alternatives(symbol, spelling)
         others.pop(token, None)
-        if not others and not (symbol.text in self.confusions):
+        if not others and symbol.text not in self.confusions:
             return Confident(token, max(sure, LEAST))
         return self._shared(symbol, token, max(sure, LEAST), others, spelling)
 
@@ -100,5 +81,3 @@ class ErrorModel:
         total = math.fsum(known.values())
         part = left * (1 - self.spread) if total else 0.0
         return NBest({token: sure, **{t: part * w / total for t, w in known.items()}})
-
-

@@ -1,7 +1,7 @@
 """A text as somebody read it: characters, how sure the reader was of each, and where they stand.
 
-Whatever the format, a reading is the text of a file and the characters that were read in it. What is
-corrected replaces characters where they stand, so that everything else survives untouched.
+Whatever the format, a reading is the text of a file and the characters that were read in it. What
+is corrected replaces characters where they stand, so that everything else survives untouched.
 """
 
 from __future__ import annotations

@@ -22,6 +22,9 @@ class Edit:
     """P(new | everything that was read), before anything was decided at this place."""
     alternatives: Sequence[tuple[str, float]] = ()
     """The likeliest others, what was read among them, with their probabilities."""
+    lengths: Sequence[tuple[int, float]] = ()
+    """Where a change of length was weighed: by how many characters the text is longer, and how
+    probable that is."""
     decided: bool = True
     """Whether the text was changed; one that was not is a doubt that is only marked."""
 
@@ -63,6 +66,4 @@ class Correction:
 
     def file(self, escape: Callable[[str], str] = str) -> str:
         """Return the corrected file; `escape` writes text as its format does."""
-        return self.reading.replaced(
-            (*self.span(edit), escape(edit.new)) for edit in self.decided
-        )
+        return self.reading.replaced((*self.span(edit), escape(edit.new)) for edit in self.decided)

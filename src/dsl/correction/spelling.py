@@ -22,7 +22,7 @@ class Shown:
     """A token of the model's view of a text, and the symbol it stands for."""
 
     token: int
-    """What the model is shown; of a gap, the space, which nobody looks at."""
+    """What the model is shown; of a gap, any, since nobody looks at it."""
     symbol: int
     """The place of the symbol; of several spaces, the first."""
     fixed: bool
@@ -46,8 +46,7 @@ class Spelling:
             )
         self.letters: dict[int, str] = letters
         self.tokens = {text: token for token, text in letters.items() if text}
-        if " " not in self.tokens:
-            raise ValueError(f"{model.name} does not know the space, so it cannot read a text")
+        self.name = model.name
 
     def token(self, text: str) -> int | None:
         """Return the token of a character as it is, or in small letters; None if there is none."""
@@ -70,14 +69,19 @@ class Spelling:
     def _spacing(self, run: Sequence[tuple[int, Symbol]]) -> Shown:
         text = "".join(symbol.text for _, symbol in run)
         parts = text.count(BREAK) > 1 and BREAK in self.tokens
-        return Shown(self.tokens[BREAK if parts else " "], run[0][0], fixed=text != " ")
+        return Shown(self._blank(BREAK if parts else " "), run[0][0], fixed=text != " ")
 
     def _character(self, place: int, symbol: Symbol) -> Shown:
         if symbol.is_gap:
-            return Shown(self.tokens[" "], place, fixed=False)
+            return Shown(0, place, fixed=False)
         token = self.token(symbol.text)
         if token is not None:
             return Shown(token, place, fixed=False)
         folded = fold(symbol.text)
         near = self.token(folded) if len(folded) == 1 else self.tokens.get(OTHER)
-        return Shown(self.tokens[" "] if near is None else near, place, fixed=True)
+        return Shown(self._blank(" ") if near is None else near, place, fixed=True)
+
+    def _blank(self, text: str) -> int:
+        if text not in self.tokens:
+            raise ValueError(f"{self.name} does not know {text!r}, so it cannot read this text")
+        return self.tokens[text]
