@@ -19,6 +19,7 @@ from dsl.version import __version__ as __version__
 if TYPE_CHECKING:
     from dsl import channel, evidence, families, oracle, path, presets, sampling, snr, sphere
     from dsl.channel import advance, endpoint, observe
+    from dsl.correction.correct import correct
     from dsl.denoiser import Denoiser, Endpoints, posterior_mean
     from dsl.evaluation.calibration import calibrate
     from dsl.evaluation.comparison import compare
@@ -48,6 +49,7 @@ _HOME = {
     "likelihood": "dsl.scoring.texts",
     "train": "dsl.runs",
     "compare": "dsl.evaluation.comparison",
+    "correct": "dsl.correction.correct",
     "evaluate": "dsl.evaluation.measurement",
     "calibrate": "dsl.evaluation.calibration",
     "ModelConfig": "dsl.models.config",
@@ -79,6 +81,7 @@ __all__ = [
     "calibrate",
     "channel",
     "compare",
+    "correct",
     "endpoint",
     "evaluate",
     "evidence",

@@ -13,10 +13,15 @@ from dsl import oracle
 from dsl.correction.correct import Policy, correct
 from dsl.correction.deciding import Mode
 from dsl.correction.errors import ErrorModel
+from dsl.correction.formats import plain
+from dsl.correction.formats.table import by_name
 from dsl.correction.lengths import LengthErrors
-from dsl.correction.reading import Reading, Symbol
+from dsl.correction.reading import Reading
+from dsl.correction.result import Correction, Edit
+from dsl.correction.substitutions import ask
+from dsl.correction.symbol import Symbol
 from dsl.correction.trust import Trust
-from dsl.correction.view import View
+from dsl.correction.view import View, sections
 from dsl.correction.windows import windows
 from dsl.evidence import log_likelihood
 from dsl.hints import Confident, Known, NBest, Unknown
@@ -63,14 +68,7 @@ def truth() -> torch.Tensor:
 def test_the_posterior_is_bayes() -> None:
     """Mask, token, confidence and n-best together, over every text there is."""
     view = View.of(READ, load("oracle:markov", length=5), ERRORS)
-    from dsl.correction.substitutions import ask
-
-    found = {
-        one.place: one
-        for one in ask(
-            view, mode="marginal", rounds=1, margin=2, seed=0, on_progress=lambda *_: None
-        )
-    }
+    found = {one.place: one for one in ask(view, mode="marginal", rounds=1, margin=2, seed=0)}
     assert sorted(found) == [0, 1, 3, 4], "what is certain is not asked about"
     for place, one in found.items():
         torch.testing.assert_close(one.p.double(), truth()[place], atol=2e-3, rtol=0)
@@ -170,6 +168,47 @@ def test_windows_answer_every_place_once(
         assert window.end - window.begin == min(size, length)
         for place in window.asked:
             assert window.begin <= max(0, place - room) and min(size, place + room) <= window.end
+
+
+@given(st.text(alphabet="ab ", max_size=80), st.integers(1, 9), st.integers(1, 30))
+def test_sections_cover_a_text_once(text: str, margin: int, size: int) -> None:
+    found = list(sections(plain.read(text).symbols, margin, size))
+    assert [place for section in found for place in section.own] == list(range(len(text)))
+    for section in found:
+        assert len(section.own) <= size
+        assert section.seen.start == max(0, section.own.start - margin)
+        assert section.seen.stop == min(len(text), section.own.stop + margin)
+
+
+def test_a_long_text_is_corrected_like_a_short_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In sections of 150 characters, or in one: the same edits, with the same probabilities."""
+    text = "the histery of the united stetes of amerlca and of the people who live there now. " * 5
+    whole = correct(text, "text8-tiny", policy=Policy("marginal"))
+    monkeypatch.setattr(sections, "__defaults__", (150,))
+    cut = correct(text, "text8-tiny", policy=Policy("marginal"))
+    assert cut.text == whole.text != text
+    for one, other in zip(cut.edits, whole.edits, strict=True):
+        assert one.probability == pytest.approx(other.probability, abs=0.02)
+
+
+@pytest.mark.parametrize(
+    "source, kind, edit, wanted",
+    [
+        ("x{h|0.4}y", "inline", Edit(0, 2, "xh", "m", 0.9), "m{|0.4}y"),
+        (
+            '[{"text":"in"},{"text":"to"}]', "words", Edit(1, 3, "n t", "n-t", 0.9),
+            '[{"text":"in-t"},{"text":"o"}]',
+        ),
+        ('[{"text":"in"}]', "words", Edit(2, 0, "", ".", 0.9), '[{"text":"in."}]'),
+    ],
+)  # fmt: skip
+def test_edits_of_several_characters_leave_markup_alone(
+    source: str, kind: str, edit: Edit, wanted: str
+) -> None:
+    form = by_name(kind)
+    reading = form.read(source)
+    made = Correction(reading, [edit], [0.0] * len(reading.symbols), "nobody")
+    assert made.file(form.escape) == wanted
 
 
 @settings(deadline=None, max_examples=10)

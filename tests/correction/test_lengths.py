@@ -95,17 +95,18 @@ def test_what_may_have_happened() -> None:
     spelling = Spelling(load("text8-tiny"))
     tokens = [spelling.tokens[c] for c in "the modern cat"]
     fixed = [False] * len(tokens)
-    errors = LengthErrors(lost=0.01, added=0.02, split=0.03, merged=0.04)
+    errors = LengthErrors(lost=0.01, added=0.02, split=0.03, merged=0.04, swapped=0.05)
     place = "the modern cat".index("rn")
     found = list(explanations(range(place, place + 1), tokens, fixed, spelling, errors))
     assert [(e.place - place, e.size, e.longer) for e in found] == [
-        (0, 0, 0), (0, 0, 1), (0, 1, -1), (0, 2, -1),
+        (0, 0, 0), (0, 0, 1), (0, 1, -1), (0, 2, -1), (0, 2, 0),
     ]  # fmt: skip
+    assert found[4].hints == tuple(Known(spelling.tokens[c]) for c in "nr"), "swapped"
     assert found[3].hints == (Known(spelling.tokens["m"]),)
     assert found[2].log_prior == pytest.approx(math.log(0.02 / 27))
     m = next(explanations(range(4, 5), tokens, fixed, spelling, errors))
     assert m == Explanation(4, 0, (), 0.0)
-    split = list(explanations(range(4, 5), tokens, fixed, spelling, errors))[-1]
+    split = list(explanations(range(4, 5), tokens, fixed, spelling, errors))[-2]
     assert split.hints == tuple(Known(spelling.tokens[c]) for c in "rn")
     fixed[place] = True
     kept = list(explanations(range(place, place + 1), tokens, fixed, spelling, errors))

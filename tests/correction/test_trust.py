@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dsl.correction.alignment import align, distance
-from dsl.correction.reading import Reading, Symbol
+from dsl.correction.reading import Reading
+from dsl.correction.symbol import Symbol
 from dsl.correction.trust import Trust, fit, labelled
 from dsl.streams import stream
 

@@ -20,6 +20,7 @@ VERBS = {
     "train": "Train a model by a recipe, or go on with a run that was stopped.",
     "sample": "Draw sequences along any path through SNR space.",
     "infill": "Fill the gaps of a text.",
+    "correct": "Put doubtful text right, and say how sure each change is.",
     "likelihood": "Score a corpus with every likelihood estimator, and audit them.",
     "calibrate": "Measure whether a model's confidence can be believed.",
     "probe": "Damage held-out text, and count how much of it a model puts right.",

@@ -9,7 +9,8 @@ says what was written, and how sure that is.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from array import array
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -17,16 +18,19 @@ from dsl.arguments import probability, whole_number
 from dsl.correction import substitutions
 from dsl.correction.deciding import ROUNDS, Mode
 from dsl.correction.errors import ErrorModel
+from dsl.correction.formats import plain
 from dsl.correction.lengths import LengthErrors
-from dsl.correction.reading import Reading, Symbol
+from dsl.correction.reading import Reading
 from dsl.correction.result import Correction, Edit
 from dsl.correction.rewording import rewordings
-from dsl.correction.substitutions import Progress
-from dsl.correction.view import View
+from dsl.correction.view import View, sections
 from dsl.correction.windows import MARGIN
 from dsl.loading import Model, loaded
 
 DEFAULT_MODEL = "english-tiny"
+
+Progress = Callable[[int, int], None]
+"""Told how many characters of how many are done."""
 
 
 @dataclass(frozen=True)
@@ -92,28 +96,24 @@ def correct(
         seed: Where random numbers start, for the mode `sample`.
         on_progress: Told how far it is.
     """
-    if isinstance(reading, str):
-        symbols = [Symbol(text, i, i + 1) for i, text in enumerate(reading)]
-        reading = Reading(reading, symbols)
-    policy = policy or Policy()
-    view = View.of(reading, loaded(model), errors or ErrorModel())
-    asked = list(
-        substitutions.ask(
-            view,
-            mode=policy.mode,
-            rounds=policy.rounds,
-            margin=margin,
-            seed=seed,
-            on_progress=on_progress,
+    reading = plain.read(reading) if isinstance(reading, str) else reading
+    policy, network = policy or Policy(), loaded(model)
+    doubt = array("d", [math.nan]) * len(reading.symbols)
+    found: list[Edit] = []
+    for section in sections(reading.symbols, 2 * margin):
+        on_progress(section.own.start, len(reading.symbols))
+        view = View.of(reading, network, errors or ErrorModel(), section)
+        asked = list(
+            substitutions.ask(
+                view, mode=policy.mode, rounds=policy.rounds, margin=margin, seed=seed
+            )
         )
-    )
-    doubt = [math.nan] * len(reading.symbols)
-    for one in asked:
-        doubt[view.shown[one.place].symbol] = one.doubt
-    found = [substitutions.edit(view, one) for one in asked if one.changed]
-    if lengths is not None:
-        found = _merged(found, rewordings(view, asked, lengths, on_progress))
-    return Correction(reading, policy.kept(found), doubt, view.model.name)
+        for one in asked:
+            doubt[view.shown[one.place].symbol] = one.doubt
+        edits = [substitutions.edit(view, one) for one in asked if one.changed]
+        found += edits if lengths is None else _merged(edits, rewordings(view, asked, lengths))
+    on_progress(len(reading.symbols), len(reading.symbols))
+    return Correction(reading, policy.kept(found), doubt, network.name)
 
 
 def _merged(single: Sequence[Edit], several: Sequence[Edit]) -> list[Edit]:

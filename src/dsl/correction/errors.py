@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from dsl.arguments import probability
-from dsl.correction.reading import Symbol
 from dsl.correction.spelling import Spelling
+from dsl.correction.symbol import Symbol
 from dsl.correction.trust import Trust
 from dsl.hints import Confident, Hint, Known, NBest, Unknown
 

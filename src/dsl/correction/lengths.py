@@ -42,10 +42,12 @@ class LengthErrors:
     """One that looks like two is read as two."""
     merged: float = 2e-3
     """Two that look like one are read as one."""
+    swapped: float = 5e-4
+    """Two neighbours are read in the wrong order."""
     pairs: Mapping[str, str] = field(default_factory=lambda: PAIRS)
 
     def __post_init__(self) -> None:
-        for name in ("lost", "added", "split", "merged"):
+        for name in ("lost", "added", "split", "merged", "swapped"):
             probability(name, getattr(self, name))
 
 
@@ -82,7 +84,7 @@ def explanations(
     cluster: range, tokens: Sequence[int], fixed: Sequence[bool], spelling: Spelling,
     errors: LengthErrors,
 ) -> Iterator[Explanation]:  # fmt: skip
-    """List what may have happened within a stretch: nothing, or one change of length.
+    """List what may have happened within a stretch: nothing, or one change of length or order.
 
     Args:
         cluster: The places where the text is doubtful.
@@ -102,12 +104,16 @@ def explanations(
             continue
         if errors.added > 0:
             yield Explanation(place, 1, (), math.log(errors.added) + random_one)
+        read = tuple(tokens[place : place + 2])
+        free = len(read) == 2 and not fixed[place + 1]
         for one, two in pairs:
             if errors.merged > 0 and tokens[place] == one:
                 yield Explanation(place, 1, tuple(map(Known, two)), math.log(errors.merged))
-            read = tuple(tokens[place : place + 2])
-            if errors.split > 0 and read == two and not any(fixed[place : place + 2]):
+            if errors.split > 0 and free and read == two:
                 yield Explanation(place, 2, (Known(one),), math.log(errors.split))
+        if errors.swapped > 0 and free and len(set(read)) == 2:
+            hints = (Known(read[1]), Known(read[0]))
+            yield Explanation(place, 2, hints, math.log(errors.swapped))
 
 
 def _pairs(pairs: Mapping[str, str], spelling: Spelling) -> list[tuple[int, tuple[int, int]]]:

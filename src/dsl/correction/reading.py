@@ -9,38 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from dsl.arguments import probability
-
-
-@dataclass(frozen=True)
-class Symbol:
-    """One character that was read."""
-
-    text: str
-    """What was read; empty for a gap, a character that could not be made out."""
-    begin: int
-    """Where it stands in the file's text, in characters from 0."""
-    end: int
-    """Where it ends: markup may spell one character with several (`&amp;`)."""
-    confidence: float | None = None
-    """The probability that it was read rightly; None if the reader does not say."""
-    alternatives: Sequence[tuple[str, float]] = ()
-    """Other characters that the reader considered, with their probabilities."""
-
-    def __post_init__(self) -> None:
-        if len(self.text) > 1:
-            raise ValueError(f"a symbol is one character, got {self.text!r}")
-        if not 0 <= self.begin <= self.end:
-            raise ValueError(f"a symbol begins before it ends, got {self.begin} … {self.end}")
-        if self.confidence is not None:
-            probability(f"the confidence of {self.text!r}", self.confidence)
-        for text, share in self.alternatives:
-            probability(f"the confidence of {text!r}", share)
-
-    @property
-    def is_gap(self) -> bool:
-        """Whether nothing was made out."""
-        return not self.text
+from dsl.correction.characters import Characters
+from dsl.correction.symbol import Symbol
 
 
 @dataclass(frozen=True)
@@ -58,19 +28,22 @@ class Reading:
     between two words of a list. They have no characters of their own (`begin` is `end`)."""
 
     def __post_init__(self) -> None:
-        ends = 0
-        for symbol in self.symbols:
-            if symbol.begin < ends:
-                raise ValueError(
-                    f"symbols stand one after the other, got one at {symbol.begin} after {ends}"
-                )
-            ends = symbol.end
-        if ends > len(self.source):
-            raise ValueError(f"a symbol ends at {ends} of {len(self.source)} characters")
+        columns = self.symbols
+        if not isinstance(columns, Characters):
+            begins, ends = ([getattr(s, name) for s in columns] for name in ("begin", "end"))
+            columns = Characters("_" * len(begins), begins, ends)
+        if not columns.in_order():
+            raise ValueError("symbols stand one after the other in a file, and these do not")
+        if columns and columns.ends[-1] > len(self.source):
+            raise ValueError(
+                f"a symbol ends at {columns.ends[-1]} of {len(self.source)} characters"
+            )
 
     @property
     def text(self) -> str:
         """What was read; a gap is `_`."""
+        if isinstance(self.symbols, Characters):
+            return self.symbols.text
         return "".join(symbol.text or "_" for symbol in self.symbols)
 
     def replaced(self, changes: Iterable[tuple[int, int, str]]) -> str:

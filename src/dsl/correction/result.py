@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from dsl.correction.reading import Reading
@@ -46,8 +46,10 @@ class Correction:
         symbols = self.reading.symbols
         if edit.size:
             return symbols[edit.place].begin, symbols[edit.place + edit.size - 1].end
-        here = symbols[edit.place].begin if edit.place < len(symbols) else len(self.reading.source)
-        return here, here
+        if edit.place < len(symbols):
+            return symbols[edit.place].begin, symbols[edit.place].begin
+        end = symbols[-1].end if symbols else len(self.reading.source)
+        return end, end
 
     @property
     def decided(self) -> list[Edit]:
@@ -65,5 +67,20 @@ class Correction:
         return "".join([*parts, *symbols[done:]])
 
     def file(self, escape: Callable[[str], str] = str) -> str:
-        """Return the corrected file; `escape` writes text as its format does."""
-        return self.reading.replaced((*self.span(edit), escape(edit.new)) for edit in self.decided)
+        """Return the corrected file; `escape` writes text as its format does.
+
+        What replaces several characters stands where the first of them stood: there may be markup
+        between them, which stays.
+        """
+        return self.reading.replaced(
+            change for edit in self.decided for change in self._changes(edit, escape)
+        )
+
+    def _changes(self, edit: Edit, escape: Callable[[str], str]) -> Iterator[tuple[int, int, str]]:
+        places = range(edit.place, edit.place + edit.size)
+        own = [place for place in places if place not in self.reading.separators]
+        if not own:
+            yield (*self.span(edit), escape(edit.new))
+        for place in own:
+            symbol = self.reading.symbols[place]
+            yield symbol.begin, symbol.end, escape(edit.new) if place == own[0] else ""

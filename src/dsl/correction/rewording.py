@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from dsl.correction.lengths import REACH, LengthErrors, Weighed, explanations, weigh
 from dsl.correction.result import Edit
-from dsl.correction.substitutions import Asked, Progress
+from dsl.correction.substitutions import Asked
 from dsl.correction.view import View
 
 SPOT = 0.2
@@ -16,20 +16,12 @@ LONGEST = 12
 """Places in a stretch; a longer one is too damaged to be explained by a single change."""
 
 
-def rewordings(
-    view: View, asked: Sequence[Asked], errors: LengthErrors, on_progress: Progress
-) -> list[Edit]:
+def rewordings(view: View, asked: Sequence[Asked], errors: LengthErrors) -> list[Edit]:
     """Return the changes of length that are likelier than none, at most one in each stretch."""
     spots = [one.place for one in asked if one.doubt > SPOT]
     stretches = [part for part in clusters(spots, 2 * REACH) if len(part) <= LONGEST]
-    made: list[Edit] = []
-    for number, cluster in enumerate(stretches):
-        on_progress(number, len(stretches))
-        edit = _reexplained(view, cluster, errors)
-        if edit is not None:
-            made.append(edit)
-    on_progress(len(stretches), len(stretches))
-    return made
+    made = (_reexplained(view, cluster, errors) for cluster in stretches)
+    return [edit for edit in made if edit is not None]
 
 
 def clusters(places: Sequence[int], gap: int) -> Iterator[range]:
@@ -50,8 +42,8 @@ def _reexplained(view: View, cluster: range, errors: LengthErrors) -> Edit | Non
     choices = list(explanations(cluster, tokens, fixed, view.spelling, errors))
     weighed = weigh(view.model.denoiser, view.hints, choices, block)
     best = max(weighed, key=lambda one: one.probability)
-    if not best.explanation.longer:
-        return None
+    if best is weighed[0]:
+        return None  # nothing happened
     old = tokens[block.start : block.stop]
     head = _alike(old, best.tokens)
     tail = _alike(old[head:][::-1], best.tokens[head:][::-1])

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
-from dsl.correction.reading import Symbol
+from dsl.correction.symbol import Symbol
 from dsl.data.folding import OTHER, fold
 from dsl.loading import Model
 
@@ -24,7 +24,8 @@ class Shown:
     token: int
     """What the model is shown; of a gap, any, since nobody looks at it."""
     symbol: int
-    """The place of the symbol; of several spaces, the first."""
+    """The place of the symbol; of several spaces, the first. What stands before and after the
+    whole text belongs to none: -1, and the number of symbols."""
     fixed: bool
     """Whether it never changes, because the alphabet cannot say what it stands for."""
 
@@ -58,12 +59,22 @@ class Spelling:
         smaller = old not in self.tokens and old.lower() in self.tokens
         return text.upper() if smaller else text
 
-    def shown(self, symbols: Sequence[Symbol]) -> list[Shown]:
-        """Return the model's view of a text: spacing is one space, a blank line one break."""
+    def shown(self, symbols: Sequence[Symbol], part: range) -> list[Shown]:
+        """Return the model's view of a part of a text; spacing is one space, a blank line a break.
+
+        Before and after the whole text stands a break, so that the model knows where it begins and
+        ends.
+        """
+        edge = self.tokens.get(BREAK, self.tokens.get(" "))
         view: list[Shown] = []
-        for blank, group in groupby(enumerate(symbols), key=lambda pair: pair[1].text.isspace()):
+        if edge is not None and part.start == 0:
+            view.append(Shown(edge, -1, fixed=True))
+        numbered = zip(part, symbols[part.start : part.stop], strict=True)
+        for blank, group in groupby(numbered, key=lambda pair: pair[1].text.isspace()):
             run = list(group)
             view += [self._spacing(run)] if blank else [self._character(i, s) for i, s in run]
+        if edge is not None and part.stop == len(symbols):
+            view.append(Shown(edge, part.stop, fixed=True))
         return view
 
     def _spacing(self, run: Sequence[tuple[int, Symbol]]) -> Shown:

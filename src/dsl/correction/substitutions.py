@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -23,9 +23,6 @@ ALTERNATIVES = 4
 NAMED = 1e-3
 """The least probability of one that is named."""
 
-Progress = Callable[[int, int], None]
-"""Told how much of how much is done."""
-
 
 @dataclass(frozen=True, eq=False)
 class Asked:
@@ -40,9 +37,7 @@ class Asked:
     p: Float[Tensor, "v"]
 
 
-def ask(
-    view: View, *, mode: Mode, rounds: int, margin: int, seed: int, on_progress: Progress
-) -> Iterator[Asked]:
+def ask(view: View, *, mode: Mode, rounds: int, margin: int, seed: int) -> Iterator[Asked]:
     """Ask about every doubtful place, window by window.
 
     Args:
@@ -51,16 +46,13 @@ def ask(
         rounds: How many times the network is asked about a window.
         margin: Characters that it sees around each at least.
         seed: Where random numbers start.
-        on_progress: Told how many windows are done.
     """
     doubtful = [i for i, hint in enumerate(view.hints) if not isinstance(hint, Known)]
     length = view.model.length
     whole = list(windows(doubtful, len(view.shown), length, margin))
     size = at_once(view.model.denoiser, length)
     for begin in range(0, len(whole), size):
-        on_progress(begin, len(whole))
         yield from _batch(view, whole[begin : begin + size], mode, rounds, stream(seed, begin))
-    on_progress(len(whole), len(whole))
 
 
 @torch.no_grad()

@@ -2,14 +2,49 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from dsl.correction.errors import ErrorModel
-from dsl.correction.reading import Reading, Symbol
+from dsl.correction.reading import Reading
 from dsl.correction.spelling import Shown, Spelling
+from dsl.correction.symbol import Symbol
 from dsl.hints import Hint, Known
 from dsl.loading import Model
+
+SECTION = 20_000
+"""Symbols that are worked on at a time, whatever the length of the text."""
+
+
+@dataclass(frozen=True)
+class Section:
+    """A part of a text that is worked on, and what is seen of its neighbours."""
+
+    seen: range
+    own: range
+
+
+def sections(symbols: Sequence[Symbol], margin: int, size: int = SECTION) -> Iterator[Section]:
+    """Cut a text into sections, between two words where there is a space near.
+
+    Args:
+        symbols: The whole text.
+        margin: Symbols of the neighbours that are seen.
+        size: The most symbols of a section.
+    """
+    begin, total = 0, len(symbols)
+    while begin < total:
+        end = min(total, begin + size)
+        if end < total:
+            spaces = (i for i in range(end, max(begin, end - margin), -1) if _is_space(symbols[i]))
+            end = next(spaces, end)
+        seen = range(max(0, begin - margin), min(total, end + margin))
+        yield Section(seen, range(begin, end))
+        begin = end
+
+
+def _is_space(symbol: Symbol) -> bool:
+    return symbol.text.isspace()
 
 
 @dataclass(frozen=True, eq=False)
@@ -24,17 +59,21 @@ class View:
     """What is known of each place; what the alphabet cannot say is pinned to what comes nearest."""
 
     @classmethod
-    def of(cls, reading: Reading, model: Model, errors: ErrorModel) -> View:
-        """Spell a reading with the tokens of a model."""
+    def of(
+        cls, reading: Reading, model: Model, errors: ErrorModel, section: Section | None = None
+    ) -> View:
+        """Spell a reading, or a section of it, with the tokens of a model."""
         if "states" not in model.family.answers or model.documents:
             raise ValueError(
                 f"{model.name} cannot correct text: a DSL model of running characters is needed"
             )
         spelling = Spelling(model)
-        shown = spelling.shown(reading.symbols)
+        whole = range(len(reading.symbols))
+        section = section or Section(whole, whole)
+        shown = spelling.shown(reading.symbols, section.seen)
         hints: list[Hint] = [
             Known(one.token)
-            if one.fixed or one.symbol in reading.separators
+            if one.fixed or one.symbol in reading.separators or one.symbol not in section.own
             else errors.hint(reading.symbols[one.symbol], one.token, spelling)
             for one in shown
         ]

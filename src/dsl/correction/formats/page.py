@@ -1,0 +1,195 @@
+"""A page of hOCR while it is read: which element is open, and which word is being spelt."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from dsl.correction.characters import Alternatives
+from dsl.correction.formats.choices import alternatives, shared
+from dsl.correction.formats.markup import Token
+from dsl.correction.formats.percent import percent
+from dsl.correction.formats.places import place
+from dsl.correction.formats.transcript import Transcript
+from dsl.correction.reading import Reading
+
+PARAGRAPHS = frozenset({"ocr_page", "ocr_carea", "ocr_par"})
+LINES = frozenset({"ocr_line", "ocrx_line", "ocr_header", "ocr_textfloat", "ocr_caption"})
+VOID = frozenset({"area", "base", "br", "col", "hr", "img", "input", "link", "meta", "wbr"})
+"""Elements that nothing closes."""
+DEEPEST = 200
+"""Elements within each other; real pages have a dozen."""
+SPACE = " \t\n\r\f"
+PIECE = re.compile(f"[{SPACE}]+|[^{SPACE}]")
+
+
+@dataclass(frozen=True)
+class Element:
+    """An element that is open."""
+
+    tag: str
+    role: str = ""
+    """What its text is: of a word, of a character, a choice, aside, or nothing."""
+    confidence: float | None = None
+    begins: bool = False
+    """Whether the role is its own and not that of what it stands in."""
+
+
+@dataclass
+class Word:
+    """A word that is being spelt."""
+
+    begin: int
+    characters: list[tuple[str, int, int, float | None]] = field(default_factory=list)
+    choices: list[tuple[int, list[tuple[str, float]]]] = field(default_factory=list)
+    """Each with how many characters stood before it."""
+
+
+@dataclass
+class Page:
+    """What was read so far."""
+
+    source: str
+    open: list[Element] = field(default_factory=lambda: [Element("")])
+    word: Word | None = None
+    between: str = ""
+    """What parts the next word from the last one."""
+    blank: tuple[int, int] | None = None
+    """White space that belongs to the word if a character follows it."""
+    inked: bool = False
+    """Whether there was a character since the last tag."""
+    choice: str = ""
+    roles: set[str] = field(default_factory=set)
+    """Classes that occurred."""
+
+    def __post_init__(self) -> None:
+        self.found = Transcript(self.source, "hocr")
+
+    def take(self, token: Token) -> None:
+        """Read on."""
+        if not token.tag:
+            self._text(token)
+            return
+        self.blank, self.inked = None, False
+        if token.closes:
+            self._close(token.tag)
+        else:
+            element = self._open(token)
+            self.open.append(element)
+            if token.is_empty or token.tag in VOID:
+                self._close(token.tag)
+            elif len(self.open) > DEEPEST:
+                raise ValueError(f"{place(self.source, token.begin)}: nested too deeply")
+
+    def reading(self) -> Reading:
+        """Return what was read when the file is at its end."""
+        if self.word is not None:
+            raise ValueError(f"{place(self.source, self.word.begin)}: this word does not end")
+        if not self.roles & {"ocr_page", "ocrx_word"}:
+            raise ValueError("expected hOCR, with elements of class ocr_page and ocrx_word")
+        if self.roles & LINES and "ocrx_word" not in self.roles:
+            raise ValueError("expected words (elements of class ocrx_word), got lines without")
+        return self.found.reading()
+
+    def _open(self, token: Token) -> Element:
+        """Say what an element is, and prepare for what it holds."""
+        classes = set(token.attributes.get("class", "").split())
+        self.roles |= classes
+        if classes & PARAGRAPHS:
+            self.between = "\n\n"
+        elif classes & LINES:
+            self.between = self.between if self.between == "\n\n" else "\n"
+        inside = self.open[-1]
+        if "ocrx_word" in classes:
+            if self.word is not None:
+                raise ValueError(f"{place(self.source, token.begin)}: a word within a word")
+            self.word = Word(token.begin)
+            return Element(token.tag, "word", self._said(token, "x_wconf"), begins=True)
+        if self.word is None or inside.role == "aside":
+            return Element(token.tag, inside.role)
+        if "ocr_symbol" in classes:
+            return Element(token.tag, "aside")
+        if "ocrx_cinfo" in classes:
+            return self._character(token, inside)
+        return Element(token.tag, inside.role, inside.confidence)
+
+    def _character(self, token: Token, inside: Element) -> Element:
+        """Tell characters from choices, which Tesseract gives the same class."""
+        assert self.word is not None
+        name = token.attributes.get("id", "")
+        if name.startswith("lstm_choices"):
+            self.word.choices.append((len(self.word.characters), []))
+            return Element(token.tag, "choices")
+        if name.startswith("choice"):
+            self.choice = ""
+            return Element(token.tag, "choice", self._said(token, "x_confs"), begins=True)
+        if name.startswith("timestep"):
+            return Element(token.tag, "aside")
+        own = self._said(token, "x_conf")
+        return Element(token.tag, "character", inside.confidence if own is None else own)
+
+    def _close(self, tag: str) -> None:
+        """Close an element and what was left open in it; one that was never opened is no matter."""
+        depth = max((i for i, each in enumerate(self.open) if i and each.tag == tag), default=0)
+        for element in reversed(self.open[depth:] if depth else []):
+            if element.begins and element.role == "word":
+                self._finish()
+            elif element.begins:
+                self._choose(element)
+            self.open.pop()
+
+    def _choose(self, element: Element) -> None:
+        """Note a choice that ends, if it is one character with a score."""
+        if self.word and self.word.choices and len(self.choice) == 1 and element.confidence:
+            self.word.choices[-1][1].append((self.choice, element.confidence))
+
+    def _finish(self) -> None:
+        """Note the word that ends."""
+        word, self.word = self.word, None
+        assert word is not None
+        if not word.characters:
+            return
+        self.found.separate(self.between)
+        self.between = " "
+        choices = shared(len(word.characters), word.choices)
+        for i, (text, begin, end, confidence) in enumerate(word.characters):
+            others: Alternatives = alternatives(text, confidence, choices.get(i, ()))
+            self.found.add(text, begin, end, confidence, others)
+
+    def _text(self, token: Token) -> None:
+        """Read text of a word, a character or a choice; white space around it is layout."""
+        element = self.open[-1]
+        if element.role == "choice":
+            self.choice += token.text
+        if self.word is None or element.role not in ("word", "character"):
+            return
+        for begin, end, text in _pieces(token):
+            if text in SPACE and not token.is_reference:
+                self.blank = (begin, end) if self.inked else None
+                continue
+            if self.blank is not None:
+                self.word.characters.append((" ", *self.blank, element.confidence))
+            self.word.characters.append((text, begin, end, element.confidence))
+            self.blank, self.inked = None, True
+
+    def _said(self, token: Token, name: str) -> float | None:
+        """Read a confidence that an element's title gives."""
+        title = token.attributes.get("title", "")
+        match = re.search(rf"(?:^|;)\s*{name}\s+([^;]*)", title)
+        if match is None:
+            return None
+        try:
+            return percent(match[1].strip(), name)
+        except ValueError as error:
+            raise ValueError(f"{place(self.source, token.begin)}: {error}") from error
+
+
+def _pieces(token: Token) -> Iterator[tuple[int, int, str]]:
+    """Take a token apart into characters and stretches of white space (which become one space)."""
+    if token.is_reference:
+        yield token.begin, token.end, token.text
+        return
+    for piece in PIECE.finditer(token.text):
+        text = " " if piece[0][0] in SPACE else piece[0]
+        yield token.begin + piece.start(), token.begin + piece.end(), text
