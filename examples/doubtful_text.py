@@ -11,11 +11,11 @@ import dsl
 from dsl.diagnostics.leave_one_out import leave_one_out
 from dsl.evidence import Confident, Hint, Unknown
 
-READ = "the presidemt of the united ______ of america"
+READ = "The presidemt of the United ______ of America"
 SURE = {11: 0.4}
 """The letter at 11 was doubtful; of all others the recogniser was nearly certain."""
 
-model = dsl.load()
+model = dsl.load("english-tiny")
 hints: list[Hint] = [
     Unknown() if letter == "_" else Confident(model.encode(letter)[0], SURE.get(i, 0.99))
     for i, letter in enumerate(READ)

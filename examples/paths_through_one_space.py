@@ -11,7 +11,7 @@ from dsl.presets import sampler
 from dsl.sampling.state import State
 from dsl.streams import Streams
 
-model = dsl.load()
+model = dsl.load("text8-tiny")
 for name in ("mdlm@8", "remdm-loop@8", "localize@8"):
     blank, stream = State.blank(1, 48), Streams.derive(0, [0])
     means = []

@@ -76,7 +76,13 @@ def elsewhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
         f"Once there were {n} cats in the garden, and they slept all day." for n in range(99)
     ]
     Path("stories.jsonl").write_text("\n".join(json.dumps({"text": text}) for text in stories))
-    Path("gaps.txt").write_text("the cat [3] on the mat\nthe capital of [6] is london\n")
+    damaged = "The govemment of the United Stetes was formed in the eigtheenth centuty."
+    Path("page.txt").write_text(damaged)
+    read = [{"word": word, "conf": 0.9} for word in damaged.split()]
+    Path("words.json").write_text(json.dumps(read))
+    Path("page.json").write_text(json.dumps(read * 5))
+    Path("page.true.txt").write_text(" ".join([damaged] * 5))
+    Path("gaps.txt").write_text("The cat [1] on the mat.\nTom went to the [2] with his dad.\n")
     return tmp_path
 
 
@@ -207,7 +213,7 @@ def test_examples_run(script: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 EXPECTED = {
-    "doubtful_text": " the president of the united ",
+    "doubtful_text": " The president of the United ",
     "paths_through_one_space": " 0.6   2.5   5.6  10.0  15.6  22.5  30.6  40.0 100.0",
     "which_is_likelier": " bits per letter  he lived in the city of london",
 }
@@ -224,7 +230,7 @@ def quoted(page: Path) -> Iterator[str]:
 def test_files_that_a_page_names_exist(page: Path) -> None:
     """Paths are relative to the repository, to src/dsl or to tests."""
     named = {n for n in quoted(page) if re.fullmatch(r"[\w./-]+(\.(py|yaml|txt)|/)", n)}
-    written = {"model/", "site/", "FILE.py", *files_of(page)}
+    written = {"model/", "site/", "page.txt", "FILE.py", *files_of(page)}
     homes = (ROOT, ROOT / "src/dsl", ROOT / "tests")
     missing = {n for n in named - written if not any((home / n).exists() for home in homes)}
     assert missing == set()

@@ -74,7 +74,7 @@ def test_infilling_toys() -> None:
         (lambda: generate(batch_size=0), "batch_size must be at least 1"),
         (lambda: generate(sampler="mdlm@8:top_p=0"), "top_p must lie in"),
         (lambda: generate(hints=[]), "at least one position"),
-        (lambda: generate(hints=[Known(99)]), "ids must lie in 0 … 26"),
+        (lambda: generate("text8-tiny", hints=[Known(99)]), "ids must lie in 0 … 26"),
         (lambda: generate(hints=[Allowed(())]), "at least one token"),
         (lambda: generate(hints=[(Known(0), Known(1))]), "position 0 contradicts itself"),
         (lambda: generate(hints=[Unknown()] * 3, length=4), "differs from the 3 hints"),

@@ -19,6 +19,8 @@ from dsl.models.config import ModelConfig
 from tests.conftest import perturbed
 
 KINDS = {
+    "stories-tiny": "dsl",
+    "english-tiny": "dsl",
     "text8-tiny": "dsl",
     "text8-tiny-20m": "dsl",
     "text8-tiny-mdlm": "mdlm",
@@ -33,10 +35,17 @@ def test_the_bundled_models_load_by_name() -> None:
         model = dsl.load(name)
         assert model.decode(model.encode("the cat")) == "the cat"
         assert model.family is FAMILIES[KINDS[name]]
-        if model.family.answers & {"states", "clock"}:
+        if model.family.answers & {"states", "clock"} and model.vocab_size < 1000:
             assert model.denoiser.codebook.shape[1] >= model.vocab_size - 1, "evidence is exact"
         assert all(weight.dtype == torch.float32 for weight in model.denoiser.parameters())
     assert dsl.load().name == loading.DEFAULT_MODEL
+
+
+@pytest.mark.parametrize("name", ["stories-tiny", "english-tiny", "text8-tiny"])
+def test_models_that_are_shown_have_a_card(name: str) -> None:
+    """What it learned from, under which licence, by which command, and what it is not."""
+    card = (loading.directory(name) / "README.md").read_text()
+    assert all(word in card for word in ("icence", "dsl train", "What it is not"))
 
 
 def test_the_bundled_model_has_learned_english() -> None:

@@ -23,7 +23,7 @@ from dsl.models import folder
 BUNDLED = Path(__file__).parent / "weights"
 """Models that come with the package, each in a directory of its name."""
 
-DEFAULT_MODEL = "text8-tiny"
+DEFAULT_MODEL = "stories-tiny"
 """Used where no model is named."""
 
 LONGEST = 1_000_000

@@ -28,12 +28,14 @@ def fails(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     return captured.err
 
 
+LETTERS = ("--model", "text8-tiny")
+
+
 def test_texts_are_printed(capsys: pytest.CaptureFixture[str]) -> None:
-    text = run(
-        capsys, "sample", "-n", "3", "--length", "40", "--sampler", "remdm-loop@16", "--seed", "1"
-    )
+    job = ("-n", "3", "--length", "40", "--sampler", "remdm-loop@16", "--seed", "1", *LETTERS)
+    text = run(capsys, "sample", *job)
     assert [len(line) for line in text.splitlines()] == [40] * 3
-    filled = run(capsys, "infill", "the capital of [12] is london")
+    filled = run(capsys, "infill", "the capital of [12] is london", *LETTERS)
     assert re.fullmatch(r"the capital of [a-z ]{12} is london\n", filled)
     assert DEFAULT_MODEL == loading.DEFAULT_MODEL
 
@@ -167,13 +169,16 @@ def test_a_full_specification(capsys: pytest.CaptureFixture[str], tmp_path: Path
         ),
         (["sample", "--model", "oracle:cyclic-7", "--length", "8"], "7 tokens, not of 8"),
         (
-            ["sample", "--length", "3", "--prompt", "abcd"],
+            ["sample", "--length", "3", "--prompt", "abcd", *LETTERS],
             "the prompt has 4 tokens, the sequence 3",
         ),
-        (["sample", "--prompt", "Z"], "outside the model's vocabulary: 'Z'"),
+        (["sample", "--prompt", "Z", *LETTERS], "outside the model's vocabulary: 'Z'"),
         (["infill", "abc"], "has no gap"),
         (["infill", "abc[0]"], "a gap has 1 to 1,000,000 tokens, got [0]"),
-        (["infill", "ab[ten]"], "a gap is written as its length, such as [12]; got [ten]"),
+        (
+            ["infill", "ab[ten]", *LETTERS],
+            "a gap is written as its length, such as [12]; got [ten]",
+        ),
         (["sample", "-n", "0"], "-n must lie in 1 … 10,000,000, got 0"),
         (["sample", "--sampler", "nowhere.yaml"], "nowhere.yaml"),
         (["sample", "--length", "0"], "--length must lie in 1 … 1,000,000, got 0"),

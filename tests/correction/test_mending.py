@@ -69,7 +69,7 @@ def test_gaps_and_changes_are_named() -> None:
     [
         ("abc", [0.5, 0.5], "a number for each of the 3 letters, got 2"),
         ("abc", [0.5, 1.5, 0.5], "confidence must lie in 0 … 1, got 1.5"),
-        ("aBc", [0.5] * 3, "outside the model's vocabulary: 'B'"),
+        ("aßc", [0.5] * 3, "outside the model's vocabulary: 'ß'"),
     ],
 )
 def test_mistakes_are_explained(read: str, sure: list[float], message: str) -> None:

@@ -114,7 +114,7 @@ def test_the_demo_says_what_it_cannot_do(
     assert main(["demo", "--model", "oracle:cyclic-7", "--out", str(tmp_path / "r.html")]) == 1
     assert "outside the model's vocabulary" in capsys.readouterr().err
     assert main(["demo", "--model", "text8-tiny-mdlm", "--out", str(tmp_path / "r.html")]) == 1
-    assert "needs a DSL model" in capsys.readouterr().err
+    assert "needs DSL models" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == [], "the attempt leaves nothing behind"
 
 

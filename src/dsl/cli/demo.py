@@ -1,4 +1,4 @@
-"""`dsl demo`: a text mended, a gap filled, five paths of the bundled model, and a page of it."""
+"""`dsl demo`: a text mended, a gap filled, stories along five paths, and a page of all."""
 
 from __future__ import annotations
 
@@ -22,9 +22,11 @@ PATHS = {
     "causal": "causal",
     "hybrid": "hybrid@16+32",
 }
-GAPPED = "the capital of [12] is london"
-WRITTEN = "the history of the united states of america began in the eighteenth century"
-DOUBTFUL = "the histery of the uni___ stetes of amerlca began in the eigh_____h centuty"
+LONGEST = 160
+"""Tokens of a text that is written."""
+GAPPED = "One day, a little girl named Lily found a [1] in the park. She was very happy."
+WRITTEN = "The history of the United States of America began in the eighteenth century."
+DOUBTFUL = "The histery of the Uni___ Stetes of Amerlca began in the eigh_____h centuty."
 HESITATED = (12, 50)
 """Letters that the reader of the doubtful text got right, though no surer than of its mistakes."""
 SURE, UNSURE = 0.98, 0.5
@@ -33,7 +35,7 @@ SURE, UNSURE = 0.98, 0.5
 
 @dataclass(frozen=True)
 class DemoOptions:
-    """See the bundled model work: a text mended, a gap filled, five paths, and a report.
+    """See the bundled models work: a text mended, a gap filled, five paths, and a report.
 
     Takes about a minute on two cores. `dsl toy` shows the theory on an exact toy instead.
     """
@@ -41,7 +43,9 @@ class DemoOptions:
     out: Path = Path("report.html")
     """Where the report is written: one page with its pictures inside."""
     model: str = DEFAULT_MODEL
-    """A DSL model, bundled or in a directory; it must know lower-case letters and spaces."""
+    """Who fills the gap and writes: a DSL model, bundled or in a directory."""
+    mender: str = "english-tiny"
+    """Who mends: a DSL model of characters."""
     seed: int = 0
     """Where the random numbers start."""
 
@@ -55,6 +59,7 @@ def main(arguments: Sequence[str]) -> None:
     options = parse(DemoOptions, "demo", arguments)
     require_writable(options.out)
     from rich.console import Console
+    from rich.padding import Padding
 
     from dsl.correction.mending import mend
     from dsl.figures.report import page
@@ -64,26 +69,28 @@ def main(arguments: Sequence[str]) -> None:
 
     console = Console()
     began = time.monotonic()
-    model = load(options.model)
-    if "states" not in model.family.answers:
-        raise ValueError(
-            f"the demonstration needs a DSL model or an oracle; {model.name} is neither"
-        )
-    for text in (GAPPED.replace("[12]", ""), DOUBTFUL.replace("_", "")):
-        model.encode(text)  # a model that cannot say this is refused here
-    console.print(f"\n[bold]{model.name}[/]: mending a doubtful text")
-    mended = mend(DOUBTFUL, confidences(), model, seed=options.seed)
+    model, mender = load(options.model), load(options.mender)
+    for one in (model, mender):
+        if "states" not in one.family.answers:
+            raise ValueError(
+                f"the demonstration needs DSL models or oracles; {one.name} is neither"
+            )
+    model.encode(GAPPED.replace("[1]", ""))  # a model that cannot say this is refused here
+    mender.encode(DOUBTFUL.replace("_", ""))
+    console.print(f"\n[bold]Mending a doubtful text[/] ({mender.name})")
+    mended = mend(DOUBTFUL, confidences(), mender, seed=options.seed)
     for name, text in (("read", mended.read), ("mended", mended.repaired)):
         console.print(f"  {name:<8}{text}", soft_wrap=True)
-    console.print("\n[bold]Filling a gap[/]")
+    console.print(f"\n[bold]Filling a gap[/] ({model.name})")
     fills = [
         (GAPPED, s.text) for s in infill(GAPPED, model, n=3, sampler="roar", seed=options.seed)
     ]
     for _, text in fills:
-        console.print(f"  {text}")
-    console.print("\n[bold]One network, one seed, five paths through SNR space[/]")
+        console.print(Padding(text, (0, 0, 0, 2)))
+    console.print("\n[bold]A story: one network, one seed, five paths through SNR space[/]")
     walks = [walk(model, name, path, options.seed, console) for name, path in PATHS.items()]
-    html = page(model.name, walks, fills, mended, options.seed, WRITTEN)
+    names = f"{model.name} and {mender.name}"
+    html = page(names, walks, fills, mended, options.seed, WRITTEN)
     write_text(options.out, html)
     console.print(
         f"\n{time.monotonic() - began:.0f} s. The report, with pictures: {options.out.resolve()}\n",
@@ -126,7 +133,7 @@ def walk(model: Model, name: str, path: str, seed: int, console: object) -> Walk
     from dsl.scoring.texts import likelihood
 
     assert isinstance(console, Console)
-    job = Job(model, sampler(path), Start.blank(model.length), seed)
+    job = Job(model, sampler(path), Start.blank(min(model.length, LONGEST)), seed)
     with progress(None, name) as bar:
         began = time.monotonic()
         sample = job.finish(batch := job.batch([0]), run(batch), time.monotonic() - began)[0]
@@ -137,7 +144,7 @@ def walk(model: Model, name: str, path: str, seed: int, console: object) -> Walk
     report = likelihood(model, [sample.text], budget=32, cutoff=20.0, seed=seed, only=("roar",))
     bits = report.bits_per_token("roar")
     console.print(
-        f"  [bold]{name:<11}[/]{sample.nfe:4d} calls {seconds:5.1f} s  {bits.mean:.2f} bits/char"
+        f"  [bold]{name:<11}[/]{sample.nfe:4d} calls {seconds:5.1f} s  {bits.mean:.2f} bits/token"
     )
     console.print(Padding(sample.text, (0, 0, 0, 4)))
     return Walk(name, path, sample.text, sample.nfe, seconds, bits.mean, bits.stderr, trace.records)

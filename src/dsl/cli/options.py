@@ -50,7 +50,7 @@ class Checked(Protocol):
         """Raise a ValueError that says what was expected and what came."""
 
 
-DEFAULT_MODEL = "text8-tiny"
+DEFAULT_MODEL = "stories-tiny"
 """What `dsl.loading` uses too; said again here because that module imports torch."""
 
 

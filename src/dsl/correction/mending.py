@@ -12,10 +12,11 @@ from dsl.arguments import text as require_text
 from dsl.generation import Job, Start
 from dsl.hints import Confident, Hint, Unknown
 from dsl.known_text import closed
-from dsl.loading import DEFAULT_MODEL, Model, load
+from dsl.loading import Model, load
 from dsl.sampling.sampler import last
 from dsl.streams import Streams
 
+DEFAULT_MODEL = "english-tiny"
 GAP = "_"
 """What stands for a letter that could not be made out."""
 ALTERNATIVES = 3

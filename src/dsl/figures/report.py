@@ -33,7 +33,7 @@ class Walk:
     nfe: int
     seconds: float
     bits: float
-    """Of the text by the model's own ROAR, per character."""
+    """Of the text by the model's own ROAR, per token."""
     bits_stderr: float
     records: Sequence[Mapping[str, Any]]
 
@@ -49,17 +49,17 @@ def page(
     """Compose the page: what is useful first, then how it comes about."""
     body = [
         "<h1>Discrete stochastic localization</h1>",
-        "<p>A small language model at work. It does not write from left to right: each letter has "
+        "<p>Small language models at work. They do not write from left to right: each token has "
         "its own signal-to-noise ratio (SNR), from 0, where nothing is known of it, to 100, where "
-        "it is decided, and letters may be anywhere in between, in any order. So the same network "
+        "it is decided, and tokens may be anywhere in between, in any order. So the same network "
         "mends a text in which some letters are doubtful, fills gaps, and writes along many "
         "different paths.</p>",
-        f'<p class="soft">Model {escape(model)}, seed {seed}. A model this small writes real '
-        "words and syllables, and little sense.</p>",
+        f'<p class="soft">Models {escape(model)}, seed {seed}. The one of letters knows English '
+        "words, the one of stories writes for small children; neither knows more.</p>",
         "<h2>Mending a doubtful text</h2>",
         section(repair, written),
         "<h2>Filling a gap</h2>",
-        "<p>The letters around the gap are certain; those in it were drawn one at a time.</p>",
+        "<p>What is around the gap is certain; what is in it was drawn.</p>",
         "<ul>" + "".join(f"<li>{_filled(*fill)}</li>" for fill in fills) + "</ul>",
         "<h2>One network, five paths</h2>",
         "<p>From one seed and nothing else known, the network writes a text along each path.</p>",
@@ -95,7 +95,7 @@ def _table(walks: Sequence[Walk]) -> str:
         f'<td class="n">{w.bits:.2f} ± {w.bits_stderr:.2f}</td></tr>'
         for w in walks
     )
-    numbers = ("denoiser calls", "seconds", "bits per character")
+    numbers = ("denoiser calls", "seconds", "bits per token")
     columns = "".join(f'<th scope="col" class="n">{head}</th>' for head in numbers)
     return (
         '<div class="scroll" tabindex="0" role="region" aria-label="The five paths"><table>'
@@ -106,22 +106,22 @@ def _table(walks: Sequence[Walk]) -> str:
         "<p><small>The number after @ is the number of steps that was asked for; a last one "
         "decides what is left open. A step in which nothing is revealed asks the network nothing, "
         "so there can be fewer calls than steps; a continuous step asks it twice.</small></p>"
-        f"<p>{key('SNR 0', 'decided')} In the pictures a column is a letter and a row is a step, "
+        f"<p>{key('SNR 0', 'decided')} In the pictures a column is a token and a row is a step, "
         "from the first at the top to the last at the bottom: white is SNR 0, yellow is in "
-        "between, deep blue is a decided letter. "
+        "between, deep blue is a decided token. "
         '<span class="hint">On a narrow screen they scroll sideways.</span></p>'
     )
 
 
 def _path(walk: Walk) -> str:
-    """Show one path: what it is, the text it wrote, and the SNR of each letter on the way."""
+    """Show one path: what it is, the text it wrote, and the SNR of each token on the way."""
     kind = PATHS.get(walk.sampler.partition("@")[0])
     steps = brightness(walk.records)
     # Tokens of several letters have no room under their column.
     letters = walk.text if len(walk.text) == len(steps[0]) else ""
     drawn = heatmap(
         steps,
-        title=f"SNR of every letter along {walk.name}",
+        title=f"SNR of every token along {walk.name}",
         description=f"{len(steps) - 1} steps down, {len(steps[0])} positions across; the text "
         "that was written is underneath.",
         letters=letters,
@@ -131,7 +131,7 @@ def _path(walk: Walk) -> str:
         f"<h3>{name}</h3>{about}"
         f'<p class="text">{escape(walk.text)}</p>'
         f'<figure><div class="scroll" tabindex="0" role="region" aria-label="Picture of {name}">'
-        f"{drawn}</div><figcaption>{name} ({escape(walk.sampler)}): the SNR of every letter, "
+        f"{drawn}</div><figcaption>{name} ({escape(walk.sampler)}): the SNR of every token, "
         f"{len(steps) - 1} steps.</figcaption></figure>"
     )
 
@@ -142,14 +142,14 @@ def _charts(walks: Sequence[Walk]) -> str:
         "mean_max_prob",
         "Sharpness",
         "largest probability, averaged over positions",
-        "How sure the network is: at 1 it has no doubt about any letter.",
+        "How sure the network is: at 1 it has no doubt about any token.",
     )
     work = _chart(
         walks,
         "remasks_per_token",
         "Remask workload",
-        "times a letter was masked again, on average",
-        "How much was taken back: a path at 0 masks no letter again.",
+        "times a token was masked again, on average",
+        "How much was taken back: a path at 0 masks no token again.",
     )
     return f'<div class="charts">{sharp}{work}</div>'
 
