@@ -40,6 +40,7 @@ SMALLER = {
     r"\bSOURCE OUT\b": "runs/mdlm/model OUT",
     r"(?<=^dsl sample )-n \d\d\d+": "-n 24",
     r"(?<=@)1024": "8",
+    r"(?<=^dsl sample -n 4 --sampler remdm-loop@)\d+": "8",
     r"(?<=--limit )\d\d\d+": "4",
     r"(?<=--budget )\d\d+": "16",
     r"^dsl (evaluate|compare) (.*)": r"dsl \1 \2 --features none --judge none",

@@ -13,7 +13,8 @@ import dsl
 
 ROOT = Path(__file__).parent.parent
 MODELS = (
-    "english-tiny", "stories-tiny", "text8-tiny", "text8-tiny-20m", "text8-tiny-ar", "text8-tiny-mdlm", "text8-tiny-vp",
+    "english-tiny", "stories-tiny",
+    "text8-tiny", "text8-tiny-20m", "text8-tiny-ar", "text8-tiny-mdlm", "text8-tiny-vp",
 )  # fmt: skip
 RECIPES = (
     "cyclic", "english-tiny", "moses-tiny", "owt-finetune", "stories-mdlm", "stories-tiny", "text8",

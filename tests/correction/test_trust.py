@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -10,9 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dsl.correction.alignment import align, distance
+from dsl.correction.confusions import NAMED
+from dsl.correction.errors import ErrorModel
 from dsl.correction.reading import Reading
+from dsl.correction.spelling import Spelling
 from dsl.correction.symbol import Symbol
 from dsl.correction.trust import Trust, fit, labelled
+from dsl.hints import Confident, Hint, Known, NBest, Unknown
+from dsl.loading import load
 from dsl.streams import stream
 
 TEXT = st.text(alphabet="abc", max_size=12)
@@ -87,3 +93,50 @@ def test_a_fit_is_kept_in_a_file(tmp_path: Path) -> None:
         Trust.read(path)
     with pytest.raises(FileNotFoundError, match="no fitted confidence"):
         Trust.read(tmp_path / "none.json")
+
+
+class TestHints:
+    SPELLING = Spelling(load("text8-tiny"))
+
+    def hint(self, symbol: Symbol, **changes: Any) -> Hint:
+        token = self.SPELLING.tokens[symbol.text or "a"]
+        return ErrorModel(**changes).hint(symbol, token, self.SPELLING)
+
+    def test_confidence_is_the_likelihood_of_what_was_read(self) -> None:
+        a = self.SPELLING.tokens["a"]
+        assert self.hint(Symbol("a", 0, 1, 0.7)) == Confident(a, 0.7)
+        assert self.hint(Symbol("a", 0, 1), rate=0.25) == Confident(a, 0.75)
+        assert self.hint(Symbol("a", 0, 1, 1.0)) == Known(a)
+        assert self.hint(Symbol("", 0, 1)) == Unknown()
+        trusted = self.hint(Symbol("a", 0, 1, 1.0), trust=Trust(ceiling=0.8))
+        assert trusted == Confident(a, 0.8)
+
+    def test_alternatives_keep_their_proportions(self) -> None:
+        """Twice the doubt that was stated is twice the probability of each alternative."""
+        e, o = self.SPELLING.tokens["e"], self.SPELLING.tokens["o"]
+        symbol = Symbol("a", 0, 1, 0.9, (("e", 0.06), ("o", 0.02), ("ab", 0.01)))
+        stated = self.hint(symbol)
+        assert isinstance(stated, NBest)
+        assert stated.probabilities[e] == pytest.approx(0.06)
+        doubted = self.hint(symbol, trust=Trust(floor=0.8, ceiling=0.8))
+        assert isinstance(doubted, NBest)
+        assert doubted.probabilities[e] == pytest.approx(0.12)
+        assert doubted.probabilities[o] == pytest.approx(0.04)
+
+    def test_more_than_there_is_is_cut(self) -> None:
+        e = self.SPELLING.tokens["e"]
+        found = self.hint(Symbol("a", 0, 1, 0.9, (("e", 0.8), ("o", 0.8))))
+        assert isinstance(found, NBest)
+        assert found.probabilities[e] == pytest.approx(0.05, abs=1e-6)
+        gap = self.hint(Symbol("", 0, 1, None, (("e", 0.8), ("o", 0.8))))
+        assert isinstance(gap, NBest)
+        assert gap.probabilities[e] == pytest.approx(0.5, abs=1e-5)
+
+    @pytest.mark.parametrize("name, near, far", [("keyboard", "s", "p"), ("ocr", "e", "k")])
+    def test_what_is_confused_gets_more_of_the_doubt(self, name: str, near: str, far: str) -> None:
+        found = self.hint(Symbol("a", 0, 1, 0.9), confusions=NAMED[name]())
+        assert isinstance(found, NBest)
+        near_one = found.probabilities[self.SPELLING.tokens[near]]
+        assert near_one > found.rest / (27 - len(found.probabilities)) > 0
+        assert self.SPELLING.tokens[far] not in found.probabilities
+        assert sum(found.probabilities.values()) == pytest.approx(0.95)

@@ -43,41 +43,45 @@ class ErrorModel:
 
     def hint(self, symbol: Symbol, token: int, spelling: Spelling) -> Hint:
         """Return what a symbol says of the token that was written."""
-        if symbol.is_gap and not symbol.alternatives:
-            return Unknown()
-        sure = 1 - self.rate if symbol.confidence is None else self.trust(symbol.confidence)
+        named = _alternatives(symbol, spelling)
         if symbol.is_gap:
-            sure = 0.0
+            return NBest(_scaled(named, 1.0, 1.0)) if named else Unknown()
+        stated = 1 - self.rate if symbol.confidence is None else symbol.confidence
+        sure = stated if symbol.confidence is None else self.trust(stated)
         if sure >= CERTAIN:
             return Known(token)
-        others = self._alternatives(symbol, spelling)
-        others.pop(token, None)
-        if not others and symbol.text not in self.confusions:
-            return Confident(token, max(sure, LEAST))
-        return self._shared(symbol, token, max(sure, LEAST), others, spelling)
+        sure = max(sure, LEAST)
+        named.pop(token, None)
+        if named:  # as much more doubt as there is than was stated, each of them gets
+            more = (1 - sure) / max(1 - stated, LEAST)
+            return NBest({token: sure, **_scaled(named, more, 1 - sure)})
+        known = self._confused(symbol.text, token, spelling)
+        if known:
+            part = (1 - sure) * (1 - self.spread) / math.fsum(known.values())
+            return NBest({token: sure, **{other: part * w for other, w in known.items()}})
+        return Confident(token, sure)
 
-    def _alternatives(self, symbol: Symbol, spelling: Spelling) -> dict[int, float]:
-        found: dict[int, float] = {}
-        for text, share in symbol.alternatives:
-            token = spelling.token(text) if len(text) == 1 else None
-            if token is not None and share > 0:
-                found[token] = max(found.get(token, 0.0), share)
-        return found
-
-    def _shared(
-        self, symbol: Symbol, token: int, sure: float, others: dict[int, float], spelling: Spelling
-    ) -> Hint:
-        """Share what is not sure: by the reader's alternatives, by known confusions, by all."""
-        left = 1 - sure
-        named = math.fsum(others.values())
-        if named > 0:
-            part = min(left, named) * (1 - LEAST)
-            return NBest({token: sure, **{t: part * p / named for t, p in others.items()}})
-        known = {
-            t: weight
-            for text, weight in self.confusions[symbol.text].items()
-            if (t := spelling.token(text)) is not None and t != token
+    def _confused(self, text: str, token: int, spelling: Spelling) -> dict[int, float]:
+        """Return what is commonly taken for a character, by weight."""
+        return {
+            other: weight
+            for written, weight in self.confusions.get(text, {}).items()
+            if (other := spelling.token(written)) is not None and other != token
         }
-        total = math.fsum(known.values())
-        part = left * (1 - self.spread) if total else 0.0
-        return NBest({token: sure, **{t: part * w / total for t, w in known.items()}})
+
+
+def _alternatives(symbol: Symbol, spelling: Spelling) -> dict[int, float]:
+    """Return the tokens that the reader considered, with their probabilities."""
+    found: dict[int, float] = {}
+    for text, share in symbol.alternatives:
+        token = spelling.token(text) if len(text) == 1 else None
+        if token is not None and share > 0:
+            found[token] = max(found.get(token, 0.0), share)
+    return found
+
+
+def _scaled(shares: Mapping[int, float], by: float, most: float) -> dict[int, float]:
+    """Multiply shares, so that together they have no more than there is."""
+    total = math.fsum(shares.values())
+    factor = min(by, most * (1 - LEAST) / total)
+    return {token: share * factor for token, share in shares.items()}
