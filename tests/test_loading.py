@@ -20,6 +20,7 @@ from tests.conftest import perturbed
 
 KINDS = {
     "stories-tiny": "dsl",
+    "stories-tiny-mdlm": "mdlm",
     "english-tiny": "dsl",
     "text8-tiny": "dsl",
     "text8-tiny-20m": "dsl",

@@ -13,7 +13,7 @@ import dsl
 
 ROOT = Path(__file__).parent.parent
 MODELS = (
-    "english-tiny", "stories-tiny",
+    "english-tiny", "stories-tiny", "stories-tiny-mdlm",
     "text8-tiny", "text8-tiny-20m", "text8-tiny-ar", "text8-tiny-mdlm", "text8-tiny-vp",
 )  # fmt: skip
 RECIPES = (
