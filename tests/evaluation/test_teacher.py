@@ -35,6 +35,10 @@ def test_its_nats_of_what_it_drew_are_those_of_the_draw(cache: Path) -> None:
     again = judge.score([""] * 20, padded, source.tokenizer)
     assert again.nats.tolist() == pytest.approx(found.nats.tolist(), rel=1e-5)
     assert again.tokens.tolist() == found.tokens.tolist(), "padding costs and counts nothing"
+    strayed = [[*row[:-1], source.end, 0, source.end, 1] for row in rows if row[-1] == source.end]
+    closed = [nats for (row, nats, _) in drawn if row[-1] == source.end]
+    beyond = judge.score([""] * len(strayed), strayed, source.tokenizer)
+    assert closed and beyond.nats.tolist() == pytest.approx(closed, rel=1e-4)
 
 
 def test_texts_in_other_tokens_are_read_as_texts(cache: Path) -> None:

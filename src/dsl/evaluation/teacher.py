@@ -9,7 +9,6 @@ from pathlib import Path
 import torch
 from tokenizers import Tokenizer
 
-from dsl.data.documents import padding
 from dsl.evaluation.judges import Scored
 from dsl.loading import Model, load
 from dsl.models import folder
@@ -50,7 +49,8 @@ class Teacher:
         """Return -log P of each text, and how many tokens and characters that counts.
 
         Texts that are written in the same tokens are taken as they were written; others are
-        encoded, and end if they have room to. Of a document, the end counts and padding does not.
+        encoded, and end if they have room to. Of a document, the first end counts, and nothing that
+        follows it: padding, or what a model wrote there.
         """
         model = self.model
         assert model.tokenizer is not None
@@ -58,16 +58,19 @@ class Teacher:
             rows = [[*model.encode(text), *model.ends[1]][: model.length] for text in texts]
         nats, counts = [], []
         for begin in range(0, len(rows), batch_size):
-            part = [list(row)[: model.length] for row in rows[begin : begin + batch_size]]
+            part = [self._own(row)[: model.length] for row in rows[begin : begin + batch_size]]
             longest = max(len(row) for row in part)
             fill = model.end or 0
             tokens = torch.tensor([[*row, *[fill] * (longest - len(row))] for row in part])
             counted = torch.arange(longest) < torch.tensor([len(row) for row in part]).unsqueeze(1)
-            if model.documents:
-                counted &= ~padding(tokens, model.ends)
             log_p = model.denoiser.teacher_forced(tokens.to(model.device)).double().log_softmax(-1)
             own = log_p.gather(-1, tokens.to(model.device).unsqueeze(-1)).squeeze(-1).cpu()
-            nats.append(-(own * counted).sum(dim=1))
+            nats.append(-own.where(counted, 0.0).sum(dim=1))
             counts.append(counted.sum(dim=1).double())
         characters = torch.tensor([len(text) for text in texts], dtype=torch.float64)
         return Scored(torch.cat(nats), torch.cat(counts), characters)
+
+    def _own(self, row: Sequence[int]) -> list[int]:
+        """Return the tokens of a document up to its end; other texts are all their own."""
+        ids, end = list(row), self.model.end
+        return ids[: ids.index(end) + 1] if self.model.documents and end in ids else ids
