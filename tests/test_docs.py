@@ -29,7 +29,9 @@ SMALLER = {
     r"^dsl data moses": "dsl data benzenes",
     r" --judge moses": " --reference benzenes",
     r"^torchrun --nproc-per-node \d+ -m ": "",
-    r"(?<= )stories(?= |$)": "stories-40",
+    r"^dsl compare stories-tiny(.*) stories-15000": r"dsl compare stories-tiny\1 stories.jsonl "
+    "--length 32",
+    r"(?<= )stories(-15000)?(?= |$)": "stories-40",
     r"\b(text8-prefix|english)\b(?!-)": "python-docs",
     rf"^{TUNED}": f"{TUNED} --set trainer.batch=2 --set trainer.steps=2 --set data.validation=2 "
     "--set data.corpus=python-docs",
@@ -74,7 +76,7 @@ def elsewhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     Path("mine.txt").write_text("it was the best of times it was the worst of times " * 200)
     Path("lines.txt").write_text("the cat sat on\nthe capital of england\n")
     stories = [
-        f"Once there were {n} cats in the garden, and they slept all day." for n in range(99)
+        f"Once there were {n} cats in the garden, and they slept all day." for n in range(240)
     ]
     Path("stories.jsonl").write_text("\n".join(json.dumps({"text": text}) for text in stories))
     damaged = "The govemment of the United Stetes was formed in the eigtheenth centuty."
