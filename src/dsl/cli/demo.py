@@ -25,8 +25,8 @@ PATHS = {
 LONGEST = 160
 """Tokens of a text that is written."""
 GAPPED = "One day, a little girl named Lily found a [1] in the park. She was very happy."
-WRITTEN = "The history of the United States of America began in the eighteenth century."
-DOUBTFUL = "The histery of the Uni___ Stetes of Amerlca began in the eigh_____h centuty."
+WRITTEN = "The history of the United States of America began long before the last century."
+DOUBTFUL = "The histery of the Unite_ Stetes of Amerlca began long bef_re the last centuty."
 HESITATED = (12, 50)
 """Letters that the reader of the doubtful text got right, though no surer than of its mistakes."""
 SURE, UNSURE = 0.98, 0.5
