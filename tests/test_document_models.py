@@ -17,7 +17,7 @@ from dsl.data.documents import padding
 from dsl.drawing import infillings
 from dsl.generation import generate, infill
 from dsl.hints import Known, Unknown
-from dsl.known_text import closed
+from dsl.known_text import ended
 from dsl.loading import Model
 from dsl.oracle import Enumerated
 from dsl.presets import sampler
@@ -65,16 +65,32 @@ def test_a_prompt_begins_the_document(model: Model) -> None:
     assert {s.text for s in generate(model, n=9, prompt="b", sampler="roar")} == {"bab"}
 
 
-def test_an_infilled_text_ends_where_it_ends_unless_it_is_open(model: Model) -> None:
+def test_an_infilled_text_ends_where_it_ends_if_that_is_said(model: Model) -> None:
     """A gap at its end may hold the end already."""
-    assert {s.text for s in infill("a[1]", model, n=40)} == {"a", "ab"}
-    assert {s.text for s in infill("[1]ab", model, n=9)} == {"bab"}
-    opened = {s.text for s in infill("a[1]", model, n=60, open_end=True)}
+    assert {s.text for s in infill("a[1]", model, n=40, ending="here")} == {"a", "ab"}
+    assert {s.text for s in infill("[1]ab", model, n=9, ending="here")} == {"bab"}
+    opened = {s.text for s in infill("a[1]", model, n=60, ending="open")}
     assert opened == {"a", "ab", "abba"}
-    assert {s.text for s in infill("ab[1]", model, n=40, open_end=True)} == {"ab", "abba"}
-    assert {s.text for s in infill("ab[1]", model, n=40)} == {"ab"}
-    rows = infillings(model, sampler("roar"), ["a[1]"]).hints
+    assert {s.text for s in infill("ab[1]", model, n=40, ending="open")} == {"ab", "abba"}
+    assert {s.text for s in infill("ab[1]", model, n=40, ending="here")} == {"ab"}
+    rows = infillings(model, sampler("roar"), ["a[1]"], ending="here").hints
     assert len(rows[0]) == model.length
+
+
+def test_what_follows_a_text_is_unknown_and_not_written(model: Model) -> None:
+    """The gap's law is that of all documents that go on in any way: their first two tokens."""
+    begun = Counter(s.text for s in infill("a[1]", model, n=300))
+    weights = Counter[str]()
+    for text, weight in WEIGHTS.items():
+        if text.startswith("a"):
+            weights[text[:2]] += weight
+    assert set(begun) == set(weights)
+    for text, weight in weights.items():
+        p = weight / weights.total()
+        assert abs(begun[text] / 300 - p) < 4 * math.sqrt(p * (1 - p) / 300) + 1e-9, text
+    texts = infillings(model, sampler("roar"), ["a[1]"])
+    (job, _), *_ = texts.parts(1)([0])
+    assert job.start.tokens.shape[1] + job.unseen == model.length
 
 
 def test_an_end_before_text_that_was_given_does_not_cut_it() -> None:
@@ -92,10 +108,11 @@ def test_an_end_before_text_that_was_given_does_not_cut_it() -> None:
 def test_documents_that_share_blocks_have_an_end_but_no_padding(model: Model) -> None:
     sharing = replace(model, share=True)
     begun = len(model.ends[0])
-    assert len(closed(sharing, [Known(0)])) == begun + 2
-    assert len(closed(model, [Known(0)])) == model.length
+    assert len(ended(sharing, [Known(0)], "here")) == begun + 2
+    assert len(ended(model, [Known(0)], "here")) == model.length
     whole = [Known(0)] * (model.length - begun)
-    assert len(closed(model, whole)) == len(closed(sharing, whole)) == model.length
+    for one in (model, sharing):
+        assert len(ended(one, whole, "here")) == model.length
 
 
 @pytest.mark.parametrize("text", WEIGHTS)
@@ -125,8 +142,8 @@ def test_a_model_of_windows_knows_no_documents() -> None:
     with pytest.raises(ValueError, match="no whole documents were scored"):
         report.bits_per_document("roar")
     assert "bits_per_document" not in report.to_dict()["roar"]
-    with pytest.raises(ValueError, match="have no end to leave open"):
-        infill("a[4]", plain, open_end=True)
+    with pytest.raises(ValueError, match="so its texts have no end"):
+        infill("a[4]", plain, ending="open")
 
 
 def test_calibration_leaves_padding_out(model: Model) -> None:

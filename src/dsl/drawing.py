@@ -12,7 +12,7 @@ from typing import Any
 from dsl.diagnostics.trace import Trace
 from dsl.generation import Job, Start, batches, run
 from dsl.hints import Hint
-from dsl.known_text import closed, parse_gaps, prompted
+from dsl.known_text import Ending, ended, parse_gaps, prompted, unseen
 from dsl.loading import Model
 from dsl.processes import Process
 from dsl.sample_file import Sample, Store
@@ -104,6 +104,8 @@ class Texts:
     hints: Sequence[Sequence[Hint]]
     n: int = 1
     seed: int = 0
+    ending: Ending = "open"
+    """What follows them."""
 
     def __len__(self) -> int:
         return len(self.hints) * self.n
@@ -117,7 +119,9 @@ class Texts:
                     same = [i for i in window if len(self.hints[i // self.n]) == length]
                     rows = [self.hints[i // self.n] for i in same]
                     start = Start.known(self.model, rows)
-                    yield Job(self.model, self.sampler, start, self.seed, tuple(same)), same
+                    room = unseen(self.model, length, self.ending)
+                    job = Job(self.model, self.sampler, start, self.seed, tuple(same), room)
+                    yield job, same
 
         return cut
 
@@ -142,7 +146,7 @@ def infillings(
     sampler: Sampler,
     texts: Sequence[str],
     *,
-    open_end: bool = False,
+    ending: Ending = "unknown",
     n: int = 1,
     seed: int = 0,
 ) -> Texts:
@@ -150,9 +154,9 @@ def infillings(
     rows = []
     for number, text in enumerate(texts, 1):
         try:
-            rows.append(closed(model, parse_gaps(model, text), open_end=open_end))
-            model.require_length(len(rows[-1]))
+            rows.append(ended(model, parse_gaps(model, text), ending))
+            model.require_length(len(rows[-1]) + unseen(model, len(rows[-1]), ending))
         except ValueError as error:
             where = f"line {number}: " if len(texts) > 1 else ""
             raise ValueError(f"{where}{error}") from error
-    return Texts(model, sampler, rows, n, seed)
+    return Texts(model, sampler, rows, n, seed, ending)

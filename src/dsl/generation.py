@@ -14,7 +14,16 @@ from dsl import presets
 from dsl.arguments import sequence, whole_number
 from dsl.arguments import text as require_text
 from dsl.evidence import Evidence, Hints, given
-from dsl.known_text import BRACKETED, GAP, closed, count_characters, parse_gaps, prompted
+from dsl.known_text import (
+    BRACKETED,
+    GAP,
+    Ending,
+    count_characters,
+    ended,
+    parse_gaps,
+    prompted,
+    unseen,
+)
 from dsl.loading import DEFAULT_MODEL, Model, loaded
 from dsl.sample_file import Sample
 from dsl.sampling.sampler import Sampler, redrawn
@@ -22,6 +31,7 @@ from dsl.sampling.state import State
 from dsl.streams import Streams
 from dsl.strict import shown
 from dsl.types import MASK
+from dsl.unseen import followed
 
 DEFAULT_SAMPLER = "mdlm@64"
 INFILL_SAMPLER = "roar"
@@ -66,9 +76,12 @@ class Job:
     seed: int = 0
     indices: tuple[int, ...] | None = None
     """The sequences that the rows of the start belong to; 0, 1, … if not given."""
+    unseen: int = 0
+    """Tokens that follow every sequence, of which nothing is known and which are not drawn."""
 
     def __post_init__(self) -> None:
-        self.model.require_length(self.start.tokens.shape[1])
+        whole_number("seed", self.seed, least=0)
+        self.model.require_length(self.start.tokens.shape[1] + self.unseen)
         require_served(self.model, self.sampler)
 
     def batch(self, indices: Sequence[int]) -> Batch:
@@ -76,7 +89,8 @@ class Job:
         device = self.model.device
         places = indices if self.indices is None else [self.indices.index(i) for i in indices]
         state, hints = self.start.rows(places, device)
-        denoiser = self.model.denoiser if hints is None else given(self.model.denoiser, hints)
+        network = followed(self.model.denoiser, self.unseen)
+        denoiser = network if hints is None else given(network, hints)
         streams = Streams.derive(self.seed, indices, device=device)
         states = self.sampler.steps(denoiser, state, generator=streams)
         return Batch(indices, denoiser, state, states)
@@ -199,9 +213,6 @@ def generate(
         seed: With a sequence's index it determines the text.
         batch_size: Sequences drawn side by side.
     """
-    whole_number("n", n, least=1)
-    whole_number("seed", seed, least=0)
-    whole_number("batch_size", batch_size, least=1)
     path = _path(sampler, temperature, top_p)
     rows = _rows(hints)
     if require_text("prompt", prompt) and rows is not None:
@@ -218,9 +229,14 @@ def generate(
     if prompt:
         rows = [prompted(model, prompt, length)]
     start = Start.known(model, rows) if rows else Start.blank(length)
-    job = Job(model, path, start, seed)
+    return drawn(Job(model, path, start, seed), n, batch_size)
+
+
+def drawn(job: Job, n: int, batch_size: int) -> list[Sample]:
+    """Draw the first n sequences of a job."""
+    whole_number("n", n, least=1)
     samples: list[Sample] = []
-    for indices in batches(range(n), batch_size):
+    for indices in batches(range(n), whole_number("batch_size", batch_size, least=1)):
         began, batch = time.monotonic(), job.batch(indices)
         state = run(batch)
         samples += job.finish(batch, state, time.monotonic() - began)
@@ -235,7 +251,7 @@ def infill(
     sampler: str | Sampler = INFILL_SAMPLER,
     temperature: float | None = None,
     top_p: float | None = None,
-    open_end: bool = False,
+    ending: Ending = "unknown",
     seed: int = 0,
     batch_size: int = 32,
 ) -> list[Sample]:
@@ -244,7 +260,7 @@ def infill(
     >>> dsl.infill("AB[3]FG", "oracle:cyclic-7")[0].text
     'ABCDEFG'
 
-    To a model of documents the text is a whole one, which ends where it ends.
+    To a model of documents the text begins one, and what follows it is unknown and not written.
 
     Args:
         text: The text with its gaps.
@@ -253,7 +269,8 @@ def infill(
         sampler: The path: its name, or a sampler.
         temperature: Overrides the sampler's own; 0 takes the most likely tokens.
         top_p: Overrides the sampler's own: the mass of the tokens that are drawn from.
-        open_end: Let a model of documents write on after the text.
+        ending: What follows the text, to a model of documents: "unknown"; "here", if the text is a
+            whole one; or "open", to let the model write on.
         seed: With a version's index it determines what is written.
         batch_size: Versions drawn side by side.
     """
@@ -261,9 +278,10 @@ def infill(
     if not GAP.search(text) and not BRACKETED.search(text):
         raise ValueError(f"the text has no gap: write one as [12], got {shown(text)}")
     model = loaded(model, length=count_characters(text))
-    hints = closed(model, parse_gaps(model, text), open_end=open_end)
+    row = ended(model, parse_gaps(model, text), ending)
     path = _path(sampler, temperature, top_p)
-    return generate(model, n, sampler=path, hints=hints, seed=seed, batch_size=batch_size)
+    job = Job(model, path, Start.known(model, [row]), seed, unseen=unseen(model, len(row), ending))
+    return drawn(job, n, batch_size)
 
 
 def _path(

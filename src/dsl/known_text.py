@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from typing import Literal
 
 from dsl.hints import Hint, Known, Unknown
 from dsl.loading import Model
@@ -12,6 +13,9 @@ from dsl.strict import cut, shown
 GAP = re.compile(r"\[(\d+)\]", re.ASCII)
 LONGEST_GAP = 1_000_000
 BRACKETED = re.compile(r"\[[^\[\]]*\]")
+Ending = Literal["unknown", "here", "open"]
+"""What follows a text: nobody knows, and it is not written; the document's end; or what the model
+writes on."""
 
 
 def prompted(model: Model, prompt: str, length: int, suffix: str = "") -> list[Hint]:
@@ -27,24 +31,32 @@ def prompted(model: Model, prompt: str, length: int, suffix: str = "") -> list[H
     return [*map(Known, before), *[Unknown()] * gap, *map(Known, after)]
 
 
-def closed(model: Model, hints: Sequence[Hint], *, open_end: bool = False) -> list[Hint]:
-    """Let the end follow a text that is known to be whole, or anything at all if it is not.
+def ended(model: Model, hints: Sequence[Hint], ending: Ending = "unknown") -> list[Hint]:
+    """Let a text of a document be followed by its end, by room to write in, or by nothing.
 
     Of a model that was not trained on documents, a text is a part of one and stays as it is. After
     the end comes padding, up to the model's length, unless documents shared its blocks.
     """
     if not model.documents:
-        if open_end:
+        if ending != "unknown":
             raise ValueError(
-                f"{model.name} was not trained on documents, so its texts have no end to leave open"
+                f"{model.name} was not trained on documents, so its texts have no end: "
+                f"leave ending={ending!r} out"
             )
         return list(hints)
     assert model.end is not None
-    whole = [*map(Known, _opening(model)), *hints]
-    room = max(0, model.length - len(whole))
-    if open_end:
-        return [*whole, *[Unknown()] * room]
-    return [*whole, *[Known(model.end)] * (min(1, room) if model.share else room)]
+    begun = [*map(Known, _opening(model)), *hints]
+    room = max(0, model.length - len(begun))
+    if ending == "open":
+        return [*begun, *[Unknown()] * room]
+    if ending == "here":
+        return [*begun, *[Known(model.end)] * (min(1, room) if model.share else room)]
+    return begun
+
+
+def unseen(model: Model, length: int, ending: Ending = "unknown") -> int:
+    """Count the tokens that may follow a text of this length, and of which nothing is known."""
+    return max(0, model.length - length) if model.documents and ending == "unknown" else 0
 
 
 def _opening(model: Model) -> list[int]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import tyro
 
@@ -16,15 +17,16 @@ class InfillOptions(DrawingOptions):
     """Fill the gaps of a text: "the capital of [12] is london" has a gap of twelve tokens.
 
     With --file, every line is such a text, and -n versions of each are printed in their order. To a
-    model of documents a text is a whole one: it ends where it ends.
+    model of documents a text begins one, and what follows it is unknown and not written.
     """
 
     text: tyro.conf.Positional[str] = ""
     """The text, with every gap written as [length]."""
     file: Path | None = None
     """A file with a text in every line; - is the standard input."""
-    open_end: bool = False
-    """Let a model of documents write on after the text."""
+    ending: Literal["unknown", "here", "open"] = "unknown"
+    """What follows the text, to a model of documents: nobody knows; here it ends; or the model
+    writes on."""
     sampler: str = "roar"
     """The path: a name with its steps and fields, or a YAML file with a full specification."""
 
@@ -49,9 +51,7 @@ def main(arguments: Sequence[str]) -> None:
     given = [options.text] if options.file is None else read_lines(options.file)
     model = load(options.model, length=count_characters(given[0]), device=options.device)
     require_served(model, sampler)
-    texts = infillings(
-        model, sampler, given, open_end=options.open_end, n=options.n, seed=options.seed
-    )
+    texts = infillings(model, sampler, given, ending=options.ending, n=options.n, seed=options.seed)
     lengths = {len(row) for row in texts.hints}
     description = about(
         model,
@@ -59,7 +59,7 @@ def main(arguments: Sequence[str]) -> None:
         length=lengths.pop() if len(lengths) == 1 else None,
         seed=options.seed,
         given=what_is_given(options.file, [f"{text}[…]" for text in given])
-        if options.open_end
+        if options.ending == "open"
         else what_is_given(options.file, given),
         command=["dsl", "infill", *arguments],
     )

@@ -11,7 +11,7 @@ from dsl.arguments import probability
 from dsl.arguments import text as require_text
 from dsl.generation import Job, Start
 from dsl.hints import Confident, Hint, Unknown
-from dsl.known_text import closed
+from dsl.known_text import ended
 from dsl.loading import Model, load
 from dsl.sampling.sampler import last
 from dsl.streams import Streams
@@ -81,7 +81,7 @@ def mend(
         Unknown() if letter == GAP else Confident(_token(model, letter), p)
         for letter, p in zip(read, sure, strict=True)
     ]
-    row = closed(model, hints)
+    row = ended(model, hints, "here")
     begin = len(model.ends[0]) if model.documents else 0
     own = slice(begin, begin + len(hints))
     job = Job(model, presets.sampler(sampler), Start.known(model, [row]), seed)

@@ -106,6 +106,9 @@ class ModelConfig(NetworkShape):
     """The converter's inverse temperature at initialisation; 1 is the Bayes scale."""
     snr_max: float = 100.0
     """γ_max, the SNR of a revealed token."""
+    evidence_logits: bool = False
+    """Whether a state's own scores ⟨z, x_v⟩ are added to the logits, as Bayes' rule does
+    (equation 12): the network is then left with what the context says."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

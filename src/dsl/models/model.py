@@ -6,10 +6,10 @@ from pathlib import Path
 
 import torch
 from jaxtyping import Float
-from torch import Tensor
+from torch import Tensor, nn
 
 from dsl.channel import require_finite
-from dsl.denoiser import Endpoints, require_tokens, wanted
+from dsl.denoiser import Endpoints, materialise, require_tokens, wanted
 from dsl.models import folder
 from dsl.models.codebook import UnitCodebook, initial_table
 from dsl.models.config import ModelConfig
@@ -60,10 +60,27 @@ class DSLModel(ShapedNetwork):
         """Return clean-token logits: (b, l, v), or the (n, v) rows that `at` chooses."""
         z, at = wanted(z, at)
         features = self.backbone.features(self.mixtures(z))
-        return self.logits(features if at is None else features[at])
+        own = materialise(z, self) if self.config.evidence_logits else None
+        if at is not None:
+            features, own = features[at], None if own is None else own[at]
+        return self.logits(features, own)
 
-    def logits(self, features: Hidden) -> Rows:
-        """Pass the given rows of features through the head, which may be the table of values."""
+    def logits(self, features: Hidden, z: Float[Tensor, "*rows d"] | None = None) -> Rows:
+        """Pass the given rows of features through the head, which may be the table of values.
+
+        Args:
+            features: What the backbone made of the rows.
+            z: Their states; with `evidence_logits`, P(v | z) ∝ π_v e^⟨z, x_v⟩ (equation 12), where
+                the head gives log π_v, what the context says. In float32, as the converter's.
+        """
+        context = self._head(features)
+        if z is None or not self.config.evidence_logits:
+            return context
+        with torch.autocast(z.device.type, enabled=False):
+            exact = torch.promote_types(torch.float32, z.dtype)
+            return context + nn.functional.linear(z.to(exact), self.codebook.to(exact))
+
+    def _head(self, features: Hidden) -> Rows:
         if isinstance(self.backbone, Llama):
             values = self.converter.values
             return self.backbone.head(

@@ -86,7 +86,8 @@ class MixedSNRObjective(Objective):
         codebook = self.model.codebook
         z = observe(codebook[tokens], snr.to(codebook.dtype), generator=streams)
         features = self.model.backbone.features(self.model.mixtures(z)).flatten(0, 1)
-        losses = self._losses(features, tokens.flatten(), codebook).reshape(b, length)
+        losses = self._losses(features, z.flatten(0, 1), tokens.flatten(), codebook)
+        losses = losses.reshape(b, length)
         kept = snr < 1.0 if self.config.masked_only else torch.ones_like(snr, dtype=torch.bool)
         counted = losses * kept if drawn is None else losses * kept * drawn.weight.to(losses.dtype)
         total, count = counted.sum(), kept.sum().to(losses.dtype)
@@ -112,22 +113,30 @@ class MixedSNRObjective(Objective):
         )  # fmt: skip
 
     def _losses(
-        self, features: Float[Tensor, "n h"], tokens: Int[Tensor, "n"], codebook: Codebook
+        self,
+        features: Float[Tensor, "n h"],
+        z: Float[Tensor, "n d"],
+        tokens: Int[Tensor, "n"],
+        codebook: Codebook,
     ) -> Float[Tensor, "n"]:
         """Pass the head all rows, or a chunk at a time if n x v logits would be too many."""
         if len(features) * len(codebook) <= KEPT_ELEMENTS:
-            return self._compare(features, tokens, codebook)
+            return self._compare(features, z, tokens, codebook)
         chunk = max(1, CHUNK_ELEMENTS // len(codebook))
         parts = [
-            checkpoint(self._compare, rows, wanted, codebook, use_reentrant=False)
-            for rows, wanted in zip(features.split(chunk), tokens.split(chunk), strict=True)
+            checkpoint(self._compare, *rows, codebook, use_reentrant=False)
+            for rows in zip(*(part.split(chunk) for part in (features, z, tokens)), strict=True)
         ]
         return torch.cat(parts)
 
     def _compare(
-        self, features: Float[Tensor, "m h"], tokens: Int[Tensor, "m"], codebook: Codebook
+        self,
+        features: Float[Tensor, "m h"],
+        z: Float[Tensor, "m d"],
+        tokens: Int[Tensor, "m"],
+        codebook: Codebook,
     ) -> Float[Tensor, "m"]:
-        logits = self.model.logits(features).float()
+        logits = self.model.logits(features, z).float()
         if self.config.loss == "cross-entropy":
             return nn.functional.cross_entropy(logits, tokens, reduction="none")
         x_hat = posterior_mean(logits, codebook.float())

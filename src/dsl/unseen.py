@@ -1,0 +1,71 @@
+"""Text that goes on: a denoiser is asked about the beginning of a longer, unknown sequence."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from dsl.denoiser import Continuous, Denoiser, Endpoints
+from dsl.types import MASK, Codebook, Mask, Noisy, Rows
+
+
+def followed(denoiser: Denoiser, unseen: int) -> Denoiser:
+    """Let so many unknown tokens follow every state; γ = 0 is what nobody knows anything of."""
+    if not unseen:
+        return denoiser
+    kind = FollowedContinuous if isinstance(denoiser, Continuous) else Followed
+    return kind(denoiser, unseen)  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True, eq=False)
+class Followed:
+    """A denoiser of sequences whose last tokens are masked for ever, and never asked for."""
+
+    denoiser: Denoiser
+    unseen: int
+
+    @property
+    def vocab_size(self) -> int:
+        """The number of real tokens."""
+        return self.denoiser.vocab_size
+
+    @property
+    def device(self) -> torch.device:
+        """Where states have to be."""
+        return self.denoiser.device
+
+    def __call__(self, z: Noisy | Endpoints, /, *, at: Mask | None = None) -> Rows:
+        """Ask about the longer state, and return the rows of the beginning."""
+        shape = z.tokens.shape if isinstance(z, Endpoints) else z.shape[:2]
+        asked = torch.ones(shape, dtype=torch.bool, device=self.device) if at is None else at
+        rows = self.denoiser(self._longer(z), at=nn.functional.pad(asked, (0, self.unseen)))
+        return rows if at is not None else rows.unflatten(0, shape)
+
+    def _longer(self, z: Noisy | Endpoints) -> Float[Tensor, "b m d"] | Endpoints:
+        if not isinstance(z, Endpoints):
+            return self._zeros(z)
+        tokens = nn.functional.pad(z.tokens, (0, self.unseen), value=MASK)
+        return Endpoints(tokens, None if z.e is None else self._zeros(z.e))
+
+    def _zeros(self, state: Noisy) -> Float[Tensor, "b m d"]:
+        return nn.functional.pad(state, (0, 0, 0, self.unseen))
+
+
+@dataclass(frozen=True, eq=False)
+class FollowedContinuous(Followed):
+    """The same of a denoiser with continuous states."""
+
+    denoiser: Continuous
+
+    @property
+    def codebook(self) -> Codebook:
+        """The unit-norm embeddings of the tokens."""
+        return self.denoiser.codebook
+
+    @property
+    def snr_max(self) -> float:
+        """γ_max, the SNR of a revealed token."""
+        return self.denoiser.snr_max
