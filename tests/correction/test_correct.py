@@ -219,11 +219,11 @@ def test_any_text_is_taken(text: str) -> None:
 
 
 def test_trust_is_monotone_and_refuses_nonsense() -> None:
-    trust = Trust(power=2.0, floor=0.2, ceiling=0.9)
+    trust = Trust((0.0, 0.5, 1.0), (0.2, 0.3, 0.9))
     values = [trust(c / 10) for c in range(11)]
     assert values == sorted(values) and values[0] == 0.2 and values[-1] == pytest.approx(0.9)
-    with pytest.raises(ValueError, match="floor must not exceed"):
-        Trust(floor=0.9, ceiling=0.5)
+    with pytest.raises(ValueError, match="true confidences must rise"):
+        Trust((0.0, 1.0), (0.9, 0.5))
     with pytest.raises(ValueError, match="the confidence of 'a'"):
         Symbol("a", 0, 1, 1.5)
     with pytest.raises(ValueError, match="one character"):

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from dsl import oracle
-from dsl.correction.lengths import Explanation, LengthErrors, explanations, weigh
+from dsl.correction.lengths import Explanation, LengthErrors, Stretch, explanations, weigh
 from dsl.correction.marginal import marginal
 from dsl.correction.spelling import Spelling
 from dsl.evidence import log_likelihood
@@ -77,7 +77,7 @@ def test_the_posterior_over_lengths_is_bayes() -> None:
         Explanation(2, 2, (Known(0),), math.log(0.01)),
         Explanation(3, 1, (Known(2), Known(2)), math.log(0.05)),
     ]
-    weighed = weigh(AnyLength(), row, found, range(5), steps=None)
+    (weighed,) = weigh(AnyLength(), row, [Stretch(range(5), found)], steps=None)
     truth = torch.tensor(
         [
             e.log_prior + joint([*row[: e.place], *e.hints, *row[e.place + e.size :]])

@@ -26,11 +26,15 @@ class BenchOptions:
     revealing several tokens at once falls with the number of steps, where the truth is known.
     training: a DSL step against an MDLM step on the same backbone, against a bare matrix product,
     and the data loader. memory: the peak of two training steps of the small network with GPT-2's
-    vocabulary at L = 1024.
+    vocabulary at L = 1024. correction: texts of ten kinds of damage, corrected by spell checkers,
+    a masked model and DSL without and with confidences; needs Tesseract and the extra
+    correction-bench. trust: what Tesseract's confidences mean.
     """
 
     what: tyro.conf.Positional[
-        Literal["speed", "pace", "overhead", "parallel", "training", "memory"]
+        Literal[
+            "speed", "pace", "overhead", "parallel", "training", "memory", "correction", "trust"
+        ]
     ]
     """What to measure."""
     length: int = 1024
@@ -41,6 +45,10 @@ class BenchOptions:
     """For training: tokens; above 257 the small backbone takes the place of the tiny one."""
     compile: bool = False
     """For training: also time a DSL step fused by torch.compile, which takes a minute to make."""
+    texts: int = 60
+    """For correction and trust: passages of each kind of damage."""
+    only: tuple[str, ...] = ()
+    """For correction: kinds of damage whose names begin so, such as "OCR"; all if not given."""
     seed: int = 0
     """Where the random numbers start."""
     json: bool = False
@@ -49,6 +57,7 @@ class BenchOptions:
     def check(self) -> None:
         """Refuse values that no run can have."""
         within(self, states=(2, 10**6), length=(2, 10**6), vocab_size=(2, 10**6), seed=SEEDS)
+        within(self, texts=(2, 1000))
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -58,6 +67,9 @@ def main(arguments: Sequence[str]) -> None:
 
     rows: list[object] = []
     errors = Console(stderr=True)
+    if options.what in ("correction", "trust"):
+        _correction(options, errors)
+        return
     if options.what in ("speed", "pace"):
         results = (
             sampling_cost.speed(length=options.length, states=options.states, seed=options.seed)
@@ -87,6 +99,28 @@ def main(arguments: Sequence[str]) -> None:
                 errors.print(f"drawing with {name}@{steps}")
                 rows.append(sampling_cost.parallel(name, steps, seed=options.seed))
     show([asdict(row) for row in rows], as_json=options.json)  # type: ignore[call-overload]
+
+
+def _correction(options: BenchOptions, errors: Console) -> None:
+    """Measure corrections, and print each row when it is there."""
+    from dsl.benchmarks.correction import table
+
+    if options.what == "trust":
+        found = table.measured_trust(n=options.texts, seed=options.seed)
+        print(json.dumps(asdict(found)))
+        return
+    made: list[table.Row] = []
+    for row in table.run(n=options.texts, seed=options.seed, only=options.only):
+        if isinstance(row, str):
+            errors.print(row)
+        else:
+            made.append(row)
+    if not made:
+        raise ValueError(f"no kind of damage begins with {' or '.join(options.only)}")
+    if options.json:
+        print(json.dumps([asdict(row) for row in made]))
+        return
+    show([row.flat() for row in made], as_json=False)
 
 
 MOST_COLUMNS = 7

@@ -63,7 +63,8 @@ class CorrectOptions:
     confusions: Literal["none", "ocr", "keyboard"] = "none"
     """What is taken for what: anything for anything, letters that look alike, neighbouring keys."""
     trust: Path | None = None
-    """How far the confidences can be believed: a file that --fit wrote."""
+    """How far the confidences can be believed: a file that --fit wrote. If none is given, what was
+    measured of Tesseract, or what they say."""
     fit: Path | None = None
     """The true text of FILES."""
     seed: int = 0
@@ -99,14 +100,14 @@ def main(arguments: Sequence[str]) -> None:
     from dsl.cli.progress import progress
     from dsl.correction.confusions import NAMED
     from dsl.correction.correct import Policy, correct
-    from dsl.correction.errors import AS_STATED, ErrorModel
+    from dsl.correction.errors import ErrorModel
     from dsl.correction.lengths import LengthErrors
     from dsl.correction.trust import Trust
     from dsl.loading import load
 
     errors = ErrorModel(
         options.rate,
-        AS_STATED if options.trust is None else Trust.read(options.trust),
+        None if options.trust is None else Trust.read(options.trust),
         NAMED[options.confusions]() if options.confusions != "none" else {},
     )
     policy = Policy(options.mode, 8, options.threshold, options.budget, options.abstain)

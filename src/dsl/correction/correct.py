@@ -23,6 +23,7 @@ from dsl.correction.lengths import LengthErrors
 from dsl.correction.reading import Reading
 from dsl.correction.result import Correction, Edit
 from dsl.correction.rewording import rewordings
+from dsl.correction.tesseract import MEASURED
 from dsl.correction.view import View, sections
 from dsl.correction.windows import MARGIN
 from dsl.loading import Model, loaded
@@ -98,11 +99,14 @@ def correct(
     """
     reading = plain.read(reading) if isinstance(reading, str) else reading
     policy, network = policy or Policy(), loaded(model)
+    errors = errors or ErrorModel()
+    if errors.trust is None:
+        errors = replace(errors, trust=MEASURED.get(reading.scale))
     doubt = array("d", [math.nan]) * len(reading.symbols)
     found: list[Edit] = []
     for section in sections(reading.symbols, 2 * margin):
         on_progress(section.own.start, len(reading.symbols))
-        view = View.of(reading, network, errors or ErrorModel(), section)
+        view = View.of(reading, network, errors, section)
         asked = list(
             substitutions.ask(
                 view, mode=policy.mode, rounds=policy.rounds, margin=margin, seed=seed

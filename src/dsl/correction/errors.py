@@ -17,7 +17,7 @@ from dsl.correction.symbol import Symbol
 from dsl.correction.trust import Trust
 from dsl.hints import Confident, Hint, Known, NBest, Unknown
 
-CERTAIN = 0.9999
+CERTAIN = 0.999
 """A confidence from which on a character is pinned: it never changes."""
 LEAST = 1e-6
 """The least confidence that is believed: nobody is sure that a character is another one."""
@@ -31,11 +31,13 @@ class ErrorModel:
 
     rate: float = 0.03
     """The share of wrong characters where no confidence is stated."""
-    trust: Trust = AS_STATED
+    trust: Trust | None = None
+    """What confidences mean; if not given, what was measured of this reader, or what they say."""
     confusions: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
-    """For a character that was read, what may have been written instead, with relative weights;
-    a share `spread` of the doubt is left to all other characters."""
-    spread: float = 0.5
+    """For a character that was read, what may have been written instead, with relative weights."""
+    spread: float = 0.4
+    """The share of the doubt that is left to all characters: what is commonly confused need not
+    hold what was written, nor need the alternatives of a reader that is not trusted."""
 
     def __post_init__(self) -> None:
         probability("rate", self.rate)
@@ -45,21 +47,20 @@ class ErrorModel:
         """Return what a symbol says of the token that was written."""
         named = _alternatives(symbol, spelling)
         if symbol.is_gap:
-            return NBest(_scaled(named, 1.0, 1.0)) if named else Unknown()
+            return NBest(_scaled(named, 1.0)) if named else Unknown()
         stated = 1 - self.rate if symbol.confidence is None else symbol.confidence
-        sure = stated if symbol.confidence is None else self.trust(stated)
+        sure = stated if symbol.confidence is None else (self.trust or AS_STATED)(stated)
         if sure >= CERTAIN:
             return Known(token)
         sure = max(sure, LEAST)
         named.pop(token, None)
-        if named:  # as much more doubt as there is than was stated, each of them gets
-            more = (1 - sure) / max(1 - stated, LEAST)
-            return NBest({token: sure, **_scaled(named, more, 1 - sure)})
-        known = self._confused(symbol.text, token, spelling)
-        if known:
-            part = (1 - sure) * (1 - self.spread) / math.fsum(known.values())
-            return NBest({token: sure, **{other: part * w for other, w in known.items()}})
-        return Confident(token, sure)
+        if named and self.trust is None:  # probabilities, as they were stated
+            return NBest({token: sure, **_scaled(named, 1 - sure)})
+        likely = named or self._confused(symbol.text, token, spelling)
+        if not likely:
+            return Confident(token, sure)
+        part = (1 - sure) * (1 - self.spread) / math.fsum(likely.values())
+        return NBest({token: sure, **{other: part * w for other, w in likely.items()}})
 
     def _confused(self, text: str, token: int, spelling: Spelling) -> dict[int, float]:
         """Return what is commonly taken for a character, by weight."""
@@ -80,8 +81,7 @@ def _alternatives(symbol: Symbol, spelling: Spelling) -> dict[int, float]:
     return found
 
 
-def _scaled(shares: Mapping[int, float], by: float, most: float) -> dict[int, float]:
-    """Multiply shares, so that together they have no more than there is."""
-    total = math.fsum(shares.values())
-    factor = min(by, most * (1 - LEAST) / total)
+def _scaled(shares: Mapping[int, float], most: float) -> dict[int, float]:
+    """Reduce shares, if together they have more than there is."""
+    factor = min(1.0, most * (1 - LEAST) / math.fsum(shares.values()))
     return {token: share * factor for token, share in shares.items()}

@@ -21,10 +21,14 @@ from dsl.hints import Hint, Known, Unknown
 
 REACH = 3
 """Places on both sides of a doubtful stretch whose evidence is weighed with it."""
-AROUND = 28
+AROUND = 20
 """Characters that are seen on both sides of those."""
-STEPS = 4
+STEPS = 2
 """Steps in which the evidence of a stretch is computed."""
+BLOCK = 12
+"""Places of a stretch and its reach, mostly; a row has room for them and what is around."""
+FINALISTS = 3
+"""Explanations whose evidence is computed so, after one step has said which are the best."""
 
 PAIRS = MappingProxyType({"m": "rn", "d": "cl", "h": "li", "w": "vv", "u": "ii", "n": "ri"})
 """Letters that recognisers take for two, and which two."""
@@ -125,42 +129,94 @@ def _pairs(pairs: Mapping[str, str], spelling: Spelling) -> list[tuple[int, tupl
     return found  # type: ignore[return-value]
 
 
+@dataclass(frozen=True)
+class Stretch:
+    """Places of a text whose evidence differs between some explanations, all within them."""
+
+    block: range
+    found: Sequence[Explanation]
+    """The first is that nothing happened."""
+
+
 def weigh(
     denoiser: Continuous,
     hints: Sequence[Hint],
-    found: Sequence[Explanation],
-    block: range,
+    stretches: Sequence[Stretch],
     *,
     around: int = AROUND,
     steps: int | None = STEPS,
-) -> list[Weighed]:
-    """Return the posterior over explanations of one stretch of a text.
+) -> list[list[Weighed]]:
+    """Return the posterior over the explanations of every stretch of a text.
 
-    It is exact if the block is the whole text. Otherwise what is around it counts as given, and
-    that it stands nearer or farther apart under some explanations as no evidence.
+    It is exact if a block is the whole text and all steps are taken. Otherwise what is around it
+    counts as given, and that it stands nearer or farther apart under some explanations as no
+    evidence. Unless all steps are taken, one step chooses the few explanations, the first among
+    them, that are worth more; the others count as impossible.
 
     Args:
         denoiser: Whose distribution it is.
         hints: What was read at every place of the text.
-        found: The explanations, all within the block.
-        block: The places whose evidence differs, or may.
-        around: Characters on both sides of it that are seen.
+        stretches: What is to be explained.
+        around: Characters on both sides of a block that are seen.
         steps: In how many steps the evidence is computed; None for as many as places, which is
             exact.
     """
-    begin, end = max(0, block.start - around), min(len(hints), block.stop + around)
-    rows = [[*hints[begin : e.place], *e.hints, *hints[e.place + e.size : end]] for e in found]
-    blocks = [range(block.start - begin, block.stop - begin + e.longer) for e in found]
-    score = torch.zeros(len(found), dtype=torch.float64)
-    texts: list[list[int]] = [[] for _ in found]
-    sure: list[list[float]] = [[] for _ in found]
+    if steps is not None:
+        rough = _weighed(denoiser, hints, stretches, around, 1)
+        stretches = [_finalists(*pair) for pair in zip(stretches, rough, strict=True)]
+    return _weighed(denoiser, hints, stretches, around, steps)
+
+
+def _finalists(stretch: Stretch, rough: Sequence[Weighed]) -> Stretch:
+    best = sorted(rough[1:], key=lambda one: -one.probability)[: FINALISTS - 1]
+    return Stretch(stretch.block, [stretch.found[0], *(one.explanation for one in best)])
+
+
+def _weighed(
+    denoiser: Continuous, hints: Sequence[Hint], stretches: Sequence[Stretch], around: int,
+    steps: int | None,
+) -> list[list[Weighed]]:  # fmt: skip
+    """Compute the evidence of all explanations of all stretches, in batches of one length."""
+    asked = [(stretch.block, e) for stretch in stretches for e in stretch.found]
+    begins = [max(0, block.start - around) for block, _ in asked]
+    rows = [_row(hints, *one, around) for one in asked]
+    blocks = [
+        range(block.start - begin, block.stop - begin + e.longer)
+        for (block, e), begin in zip(asked, begins, strict=True)
+    ]
+    found: list[tuple[float, list[int], list[float]]] = [(0.0, [], [])] * len(asked)
     for size in {len(row) for row in rows}:
         same = [i for i, row in enumerate(rows) if len(row) == size]
         most = steps or max(len(blocks[i]) for i in same)
         part = marginal(denoiser, [rows[i] for i in same], [blocks[i] for i in same], steps=most)
         for row, i in enumerate(same):
-            score[i] = found[i].log_prior + part.log_evidence[row]
-            texts[i] = part.tokens[row, list(blocks[i])].tolist()
-            sure[i] = part.log_p[row, list(blocks[i])].tolist()
-    p = score.softmax(dim=0).tolist()
-    return [Weighed(*row) for row in zip(found, p, texts, sure, strict=True)]
+            places = list(blocks[i])
+            found[i] = (
+                asked[i][1].log_prior + float(part.log_evidence[row]),
+                part.tokens[row, places].tolist(),
+                part.log_p[row, places].tolist(),
+            )
+    rest = iter(found)
+    return [_posterior(stretch.found, [next(rest) for _ in stretch.found]) for stretch in stretches]
+
+
+def _row(hints: Sequence[Hint], block: range, e: Explanation, around: int) -> list[Hint]:
+    """Return what is known of the places around a block and in it, if it is explained so.
+
+    Rows have one length, as far as the text goes, so that many can be asked about together.
+    """
+    begin = max(0, block.start - around)
+    end = min(len(hints), begin + 2 * around + BLOCK)
+    row = [*hints[begin : e.place], *e.hints, *hints[e.place + e.size :]]
+    return row[: max(end, block.stop + REACH) - begin] if end < len(hints) else row
+
+
+def _posterior(
+    explanations: Sequence[Explanation], found: Sequence[tuple[float, list[int], list[float]]]
+) -> list[Weighed]:
+    scores = torch.tensor([score for score, _, _ in found], dtype=torch.float64)
+    p = scores.softmax(dim=0).tolist()
+    return [
+        Weighed(e, share, tokens, log_p)
+        for e, share, (_, tokens, log_p) in zip(explanations, p, found, strict=True)
+    ]

@@ -76,6 +76,7 @@ def _walk(
         within[row, list(block)] = True
         for i in block:
             said[row, i] = log_likelihood([rows[row][i]], codebook)
+    alike = _alike(rows, blocks)
     known = torch.full_like(read.pinned, MASK)
     log_p = torch.zeros(known.shape, dtype=torch.float64)
     total = torch.zeros(len(known), dtype=torch.float64)
@@ -84,13 +85,36 @@ def _walk(
         if not here.any():
             continue
         posterior = _log_posterior(denoiser, read, known, here)
-        prior = _log_posterior(denoiser, around, known, here)
+        same = alike if step == 0 else range(len(rows))
+        prior = _log_prior(denoiser, around, known, here, same)
         chosen = posterior.argmax(dim=-1, keepdim=True)
         gain = prior.gather(1, chosen) + said[here].gather(1, chosen) - posterior.gather(1, chosen)
         total = total.index_add(0, here.nonzero()[:, 0], gain.squeeze(1))
         log_p[here] = posterior.gather(1, chosen).squeeze(1)
         known[here] = chosen.squeeze(1)
     return Marginal(total, known, log_p)
+
+
+def _alike(rows: Sequence[Sequence[Hint]], blocks: Sequence[range]) -> list[int]:
+    """Say of every sequence which is the first one that differs from it in its block only."""
+    keys = [
+        (block, tuple(id(hint) for i, hint in enumerate(row) if i not in block))
+        for row, block in zip(rows, blocks, strict=True)
+    ]
+    first: dict[object, int] = {}
+    return [first.setdefault(key, place) for place, key in enumerate(keys)]
+
+
+def _log_prior(
+    denoiser: Continuous, around: Evidence, known: Tokens, here: Mask, alike: Sequence[int]
+) -> Float[Tensor, "n v"]:
+    """Ask about sequences that are alike only once."""
+    different = sorted(set(alike))
+    asked = here[different]
+    rows = _log_posterior(denoiser, around.take(different), known[different], asked)
+    size = [int(count) for count in asked.sum(dim=1)]
+    parts = dict(zip(different, rows.split(size), strict=True))
+    return torch.cat([parts[place] for place in alike])
 
 
 def _turn(blocks: Sequence[range], length: int) -> Tensor:

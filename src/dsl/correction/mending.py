@@ -81,7 +81,7 @@ def mend(
         Unknown() if letter == GAP else Confident(_token(model, letter), p)
         for letter, p in zip(read, sure, strict=True)
     ]
-    row = ended(model, hints, "here")
+    row = ended(model, hints, "here" if model.documents else "unknown")
     begin = len(model.ends[0]) if model.documents else 0
     own = slice(begin, begin + len(hints))
     job = Job(model, presets.sampler(sampler), Start.known(model, [row]), seed)

@@ -26,6 +26,8 @@ class Reading:
     separators: frozenset[int] = field(default_factory=frozenset)
     """Places of symbols that the format implies and the file does not spell, such as the space
     between two words of a list. They have no characters of their own (`begin` is `end`)."""
+    scale: str = ""
+    """Whose confidences they are, if that is known: a name of `tesseract.MEASURED`."""
 
     def __post_init__(self) -> None:
         columns = self.symbols

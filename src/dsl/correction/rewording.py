@@ -5,7 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 
-from dsl.correction.lengths import REACH, LengthErrors, Weighed, explanations, weigh
+from dsl.correction.lengths import (
+    REACH,
+    LengthErrors,
+    Stretch,
+    Weighed,
+    explanations,
+    weigh,
+)
 from dsl.correction.result import Edit
 from dsl.correction.substitutions import Asked
 from dsl.correction.view import View
@@ -19,9 +26,18 @@ LONGEST = 12
 def rewordings(view: View, asked: Sequence[Asked], errors: LengthErrors) -> list[Edit]:
     """Return the changes of length that are likelier than none, at most one in each stretch."""
     spots = [one.place for one in asked if one.doubt > SPOT]
-    stretches = [part for part in clusters(spots, 2 * REACH) if len(part) <= LONGEST]
-    made = (_reexplained(view, cluster, errors) for cluster in stretches)
+    stretches = [
+        _stretch(view, part, errors) for part in clusters(spots, 2 * REACH) if len(part) <= LONGEST
+    ]
+    weighed = weigh(view.model.denoiser, view.hints, stretches)
+    made = (_reexplained(view, *one) for one in zip(stretches, weighed, strict=True))
     return [edit for edit in made if edit is not None]
+
+
+def _stretch(view: View, cluster: range, errors: LengthErrors) -> Stretch:
+    block = range(max(0, cluster.start - REACH), min(len(view.tokens), cluster.stop + REACH))
+    found = explanations(cluster, view.tokens, view.fixed, view.spelling, errors)
+    return Stretch(block, list(found))
 
 
 def clusters(places: Sequence[int], gap: int) -> Iterator[range]:
@@ -36,11 +52,8 @@ def clusters(places: Sequence[int], gap: int) -> Iterator[range]:
         yield range(members[0], members[-1] + 1)
 
 
-def _reexplained(view: View, cluster: range, errors: LengthErrors) -> Edit | None:
-    tokens, fixed = view.tokens, view.fixed
-    block = range(max(0, cluster.start - REACH), min(len(tokens), cluster.stop + REACH))
-    choices = list(explanations(cluster, tokens, fixed, view.spelling, errors))
-    weighed = weigh(view.model.denoiser, view.hints, choices, block)
+def _reexplained(view: View, stretch: Stretch, weighed: Sequence[Weighed]) -> Edit | None:
+    tokens, fixed, block = view.tokens, view.fixed, stretch.block
     best = max(weighed, key=lambda one: one.probability)
     if best is weighed[0]:
         return None  # nothing happened

@@ -3,46 +3,60 @@
 from __future__ import annotations
 
 import json
-import math
+from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
-import numpy as np
-
 from dsl import files, strict
-from dsl.arguments import finite_number, probability
+from dsl.arguments import probability
 from dsl.correction.alignment import align
 from dsl.correction.reading import Reading
+from dsl.data.folding import fold
 
 FEWEST = 200
 """Characters from which on a fit says something."""
+BANDS = 24
+"""Bands of confidence in which a fit counts: as many wrong characters in each."""
 
 
 @dataclass(frozen=True)
 class Trust:
-    """How much of a stated confidence is true: c ↦ floor + (ceiling - floor) c^power."""
+    """What stated confidences mean: a line through the given points, level beyond them."""
 
-    power: float = 1.0
-    floor: float = 0.0
-    ceiling: float = 1.0
+    stated: tuple[float, ...] = (0.0, 1.0)
+    """Confidences, from the lowest to the highest."""
+    true: tuple[float, ...] = (0.0, 1.0)
+    """How many of the characters of each are right; never fewer at a higher one."""
 
     def __post_init__(self) -> None:
-        finite_number("power", self.power, least=0.0)
-        probability("floor", self.floor)
-        probability("ceiling", self.ceiling)
-        if self.floor > self.ceiling:
+        if not self.stated or len(self.stated) != len(self.true):
             raise ValueError(
-                f"the floor must not exceed the ceiling, got {self.floor:g} and {self.ceiling:g}"
+                "stated and true confidences come in pairs, "
+                f"got {len(self.stated)} and {len(self.true)}"
             )
+        for name in ("stated", "true"):
+            points = getattr(self, name)
+            for point in points:
+                probability(name, point)
+            if any(high < low for low, high in pairwise(points)):
+                raise ValueError(f"{name} confidences must rise, got {list(points)}")
 
     def __call__(self, confidence: float) -> float:
         """Return the probability that a character of this confidence was read rightly."""
-        return self.floor + (self.ceiling - self.floor) * math.pow(confidence, self.power)
+        after = bisect_right(self.stated, confidence)
+        if after in (0, len(self.stated)):
+            return self.true[max(0, after - 1)]
+        (low, high), (begin, end) = (
+            self.stated[after - 1 : after + 1],
+            self.true[after - 1 : after + 1],
+        )
+        return begin + (end - begin) * (confidence - low) / (high - low)
 
     def write(self, path: Path) -> None:
         """Keep it in a file."""
-        values = {"power": self.power, "floor": self.floor, "ceiling": self.ceiling}
+        values = {"stated": self.stated, "true": self.true}
         files.write_text(path, json.dumps(values, indent=2) + "\n")
 
     @classmethod
@@ -63,18 +77,24 @@ def labelled(reading: Reading, written: str) -> list[tuple[float, bool]]:
         reading: What was read, of one page.
         written: What is truly written there.
     """
-    read = [symbol.text for symbol in reading.symbols]
+    read = [_looks(symbol.text) for symbol in reading.symbols]
     found = []
-    for step in align(read, written):
+    for step in align(read, [_looks(character) for character in written]):
         sure = None if step.read is None else reading.symbols[step.read].confidence
         if sure is not None and step.read is not None:
-            right = step.written is not None and read[step.read] == written[step.written]
+            right = step.written is not None and read[step.read] == _looks(written[step.written])
             found.append((sure, right))
     return found
 
 
+def _looks(text: str) -> str:
+    """Fold a character as models do: a curly quote is no wrong one, nor is a break for a space."""
+    folded = fold(text)
+    return " " if folded.isspace() else folded if len(folded) == 1 else text
+
+
 def fit(sample: Sequence[tuple[float, bool]]) -> Trust:
-    """Find the map under which what was right and wrong is likeliest, by search.
+    """Find the map that never falls and under which the labels are likeliest (isotonic regression).
 
     Args:
         sample: Confidences, and whether each was right.
@@ -83,30 +103,49 @@ def fit(sample: Sequence[tuple[float, bool]]) -> Trust:
         raise ValueError(
             f"a fit needs at least {FEWEST} characters with a confidence, got {len(sample)}"
         )
-    sure = np.array([confidence for confidence, _ in sample])
-    right = np.array([was_right for _, was_right in sample])
-    best = Trust()
-    for width in (1.0, 0.5, 0.25, 0.1, 0.05):
-        best = min(_near(best, width), key=lambda trust: _loss(trust, sure, right))
-    return best
+    pooled: list[Band] = []
+    for band in _bands(sorted(sample)):
+        pooled.append(band)
+        while len(pooled) > 1 and pooled[-2].true >= pooled[-1].true:
+            high, low = pooled.pop(), pooled.pop()
+            pooled.append(Band(low.count + high.count, low.right + high.right, low.sum + high.sum))
+    return Trust(tuple(b.stated for b in pooled), tuple(b.true for b in pooled))
 
 
-def _near(centre: Trust, width: float) -> list[Trust]:
-    """List maps around one: powers by factors, floor and error of the ceiling likewise."""
-    found = []
-    steps = [math.exp(3 * width * k) for k in (-2, -1, 0, 1, 2)]
-    wrong = max(1 - centre.ceiling, 1e-3)
-    for a in steps:
-        for floor in {min(0.95, max(0.0, centre.floor + 0.4 * width * k)) for k in range(-2, 3)}:
-            for b in steps:
-                ceiling = 1 - min(0.5, max(1e-4, wrong * b))
-                if floor < ceiling:
-                    found.append(Trust(min(100.0, centre.power * a), floor, ceiling))
+@dataclass(frozen=True)
+class Band:
+    """Characters of neighbouring confidences."""
+
+    count: int
+    right: int
+    sum: float
+    """Of their confidences."""
+
+    @property
+    def stated(self) -> float:
+        """Their mean confidence."""
+        return min(1.0, self.sum / self.count)
+
+    @property
+    def true(self) -> float:
+        """The share of right ones, half a character being counted as wrong and half as right."""
+        return (self.right + 0.5) / (self.count + 1)
+
+
+def _bands(sample: Sequence[tuple[float, bool]]) -> list[Band]:
+    """Cut a sorted sample where a share of the wrong ones is passed; ties stay together."""
+    wrong = sum(not right for _, right in sample)
+    share = max(1.0, wrong / BANDS)
+    found: list[Band] = []
+    count = right = passed = 0
+    total = 0.0
+    for place, (sure, was_right) in enumerate(sample):
+        count, right, total = count + 1, right + was_right, total + sure
+        last = place + 1 == len(sample)
+        if last or (
+            count - right + passed >= share * (len(found) + 1) and sample[place + 1][0] > sure
+        ):
+            found.append(Band(count, right, total))
+            passed += count - right
+            count, right, total = 0, 0, 0.0
     return found
-
-
-def _loss(trust: Trust, sure: np.ndarray, right: np.ndarray) -> float:
-    """Return the cross-entropy of the labels."""
-    p = trust.floor + (trust.ceiling - trust.floor) * sure**trust.power
-    p = p.clip(1e-6, 1 - 1e-6)
-    return -float(np.log(np.where(right, p, 1 - p)).sum())

@@ -13,6 +13,7 @@ from dsl.correction.formats.percent import percent
 from dsl.correction.formats.places import place
 from dsl.correction.formats.transcript import Transcript
 from dsl.correction.reading import Reading
+from dsl.correction.tesseract import CHARACTERS, WORDS
 
 PARAGRAPHS = frozenset({"ocr_page", "ocr_carea", "ocr_par"})
 LINES = frozenset({"ocr_line", "ocrx_line", "ocr_header", "ocr_textfloat", "ocr_caption"})
@@ -20,6 +21,7 @@ VOID = frozenset({"area", "base", "br", "col", "hr", "img", "input", "link", "me
 """Elements that nothing closes."""
 DEEPEST = 200
 """Elements within each other; real pages have a dozen."""
+TESSERACT = re.compile(r"""name=["']ocr-system["']\s+content=["']tesseract""", re.IGNORECASE)
 SPACE = " \t\n\r\f"
 PIECE = re.compile(f"[{SPACE}]+|[^{SPACE}]")
 
@@ -62,6 +64,8 @@ class Page:
     choice: str = ""
     roles: set[str] = field(default_factory=set)
     """Classes that occurred."""
+    by_character: bool = False
+    """Whether characters had confidences of their own."""
 
     def __post_init__(self) -> None:
         self.found = Transcript(self.source, "hocr")
@@ -90,6 +94,8 @@ class Page:
             raise ValueError("expected hOCR, with elements of class ocr_page and ocrx_word")
         if self.roles & LINES and "ocrx_word" not in self.roles:
             raise ValueError("expected words (elements of class ocrx_word), got lines without")
+        if TESSERACT.search(self.source):
+            self.found.scale = CHARACTERS if self.by_character else WORDS
         return self.found.reading()
 
     def _open(self, token: Token) -> Element:
@@ -127,6 +133,7 @@ class Page:
         if name.startswith("timestep"):
             return Element(token.tag, "aside")
         own = self._said(token, "x_conf")
+        self.by_character |= own is not None
         return Element(token.tag, "character", inside.confidence if own is None else own)
 
     def _close(self, tag: str) -> None:

@@ -25,6 +25,7 @@ class Transcript:
     alternatives: dict[int, Alternatives] = field(default_factory=dict)
     gaps: set[int] = field(default_factory=set)
     separators: set[int] = field(default_factory=set)
+    scale: str = ""
 
     def add(
         self,
@@ -58,4 +59,4 @@ class Transcript:
             "".join(self.text), self.begins, self.ends, self.confidences, self.alternatives,
             frozenset(self.gaps),
         )  # fmt: skip
-        return Reading(self.source, symbols, self.kind, frozenset(self.separators))
+        return Reading(self.source, symbols, self.kind, frozenset(self.separators), self.scale)

@@ -10,6 +10,7 @@ from dsl.correction.formats.places import place, shown
 from dsl.correction.formats.plain import MARK
 from dsl.correction.formats.transcript import Transcript
 from dsl.correction.reading import Reading
+from dsl.correction.tesseract import WORDS
 
 NAME = "tsv"
 SUFFIXES = frozenset({".tsv"})
@@ -29,7 +30,7 @@ def read(source: str) -> Reading:
     first, *rows = _lines(source)
     if first[1].removeprefix(MARK) != HEADER:
         raise ValueError(f"expected the columns {' '.join(COLUMNS)}, got {shown(first[1])}")
-    found, before = Transcript(source, NAME), [""] * len(COLUMNS)
+    found, before = Transcript(source, NAME, scale=WORDS), [""] * len(COLUMNS)
     for begin, row in rows:
         cells = row.split("\t", TEXT)
         if len(cells) < TEXT:  # the last is left out where there is no text

@@ -1,0 +1,163 @@
+"""All who correct, on all kinds of damage, held against the truth."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from dsl.benchmarks.correction import rivals
+from dsl.benchmarks.correction.damage import Damaged, Task, tasks
+from dsl.benchmarks.correction.measures import Counted, Score, count, judged, score
+from dsl.benchmarks.correction.pages import FONTS, WEAR, printed, recognised
+from dsl.benchmarks.correction.passages import passages
+from dsl.benchmarks.correction.rivals import Localized, Masked, Nobody, Rival, SpellChecker
+from dsl.correction.correct import DEFAULT_MODEL, Policy
+from dsl.correction.result import Correction
+from dsl.correction.trust import Trust, fit, labelled
+from dsl.loading import Model, load
+
+FITTED_ON = 16
+"""Validation texts on which each rival's number, and the meaning of confidences, is chosen."""
+FREQUENT = 5_000
+"""Words that may be misheard for each other: the most frequent of the validation split."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One rival on one task."""
+
+    task: str
+    rival: str
+    setting: float
+    """Its number, as chosen on validation texts."""
+    texts: int
+    before: float
+    """Wrong characters before, as a share of those written."""
+    score: Score
+
+    def flat(self) -> dict[str, object]:
+        """Return the columns of a table for people."""
+        score = self.score
+        return {
+            "damage": f"{self.task} ({self.before:.1%})",
+            "corrected by": self.rival,
+            "wrong characters": f"{score.characters_wrong.percent()}",
+            "removed": score.removed.percent(),
+            "wrong words": score.words_wrong.percent(),
+            "clean words kept": score.clean_words_kept.percent(),
+            "ECE": "" if score.ece is None else f"{score.ece:.3f} of {score.proposed}",
+        }
+
+
+def run(
+    *, n: int = 60, seed: int = 0, only: Sequence[str] = (), model: str | Path = DEFAULT_MODEL
+) -> Iterator[Row | str]:
+    """Measure every rival on every task; sentences about the progress come between.
+
+    Args:
+        n: Test texts of each task.
+        seed: Which passages, and everything random in the damage.
+        only: Tasks whose names begin so; all if not given.
+        model: The DSL model.
+    """
+    network = load(model)
+    test, held = (
+        passages(size, seed=seed, split=split)
+        for size, split in ((n, "test"), (FITTED_ON, "validation"))
+    )
+    counts = Counter(
+        word for text in passages(400, seed=1, split="validation") for word in text.split()
+    )
+    vocabulary = [
+        word for word, _ in counts.most_common(FREQUENT) if word.isalpha() and len(word) > 2
+    ]
+    for task in tasks(vocabulary):
+        if only and not task.name.startswith(tuple(only)):
+            continue
+        yield f"damaging texts: {task.name}"
+        fitted, damaged = (
+            [task.damage(text, seed + number) for number, text in enumerate(texts)]
+            for texts in (held, test)
+        )
+        trust = _trust(fitted) if task.confidences else None
+        for rival in contenders(task, network, trust):
+            yield f"{task.name}: {rival.name}"
+            yield measure(task, rival, fitted, damaged)
+
+
+def contenders(task: Task, model: Model, trust: Trust | None) -> list[Rival]:
+    """List who takes part in a task: nobody looks for confidences where there are none."""
+    checkers = (
+        {}
+        if task.gaps
+        else {"symspellpy": rivals.symspell(), "pyspellchecker": rivals.pyspellchecker()}
+    )
+    found: list[Rival] = [Nobody()]
+    found += [SpellChecker(name, look_up) for name, look_up in checkers.items()]
+    if task.confidences:
+        found += [
+            SpellChecker(f"{name}, doubtful words only", look_up, heeds=True)
+            for name, look_up in checkers.items()
+        ]
+    if task.confidences or task.gaps:
+        found.append(Masked(model))
+    typed = task.name == "neighbouring keys"
+    if not task.gaps:
+        found.append(Localized(model, heeds=False, typed=typed))
+    if task.confidences or task.gaps:
+        found += [
+            Localized(model, mode=mode, trust=trust, lengths=not task.gaps)
+            for mode in ("surest", "marginal")
+        ]
+    return found
+
+
+def measure(task: Task, rival: Rival, fitted: Sequence[Damaged], damaged: Sequence[Damaged]) -> Row:
+    """Choose the rival's number on validation texts, and measure it on test texts."""
+    best = rival.settings[0]
+    if len(rival.settings) > 1:
+
+        def wrong(setting: float) -> int:
+            return sum(count(one, _text(rival(one.reading, setting))).wrong_after for one in fitted)
+
+        best = min(rival.settings, key=wrong)
+    began, found = time.monotonic(), [rival(one.reading, best) for one in damaged]
+    seconds = time.monotonic() - began
+    rows: list[Counted] = [
+        count(one, _text(made)) for one, made in zip(damaged, found, strict=True)
+    ]
+    edits = [
+        edit
+        for one, made in zip(damaged, found, strict=True)
+        if isinstance(made, Correction) and isinstance(rival, Localized)
+        for edit in judged(one, made)
+    ]
+    before = sum(row.wrong_before for row in rows) / sum(row.characters for row in rows)
+    return Row(task.name, rival.name, best, len(rows), before, score(rows, seconds, edits))
+
+
+def _text(made: str | Correction) -> str:
+    """Return the text with the edits that are likelier than not."""
+    if isinstance(made, str):
+        return made
+    return replace(made, edits=Policy().kept(made.edits)).text
+
+
+def _trust(fitted: Sequence[Damaged]) -> Trust:
+    return fit([pair for one in fitted for pair in labelled(one.reading, one.written)])
+
+
+def measured_trust(*, n: int = 48, seed: int = 0) -> Trust:
+    """Fit what Tesseract's confidences of characters mean, on validation pages of every wear."""
+    import numpy as np
+
+    sample = []
+    for wear in WEAR.values():
+        for number, text in enumerate(passages(n, seed=seed, split="validation")):
+            generator = np.random.default_rng([seed + number, len(text)])
+            page = printed(text, FONTS[(seed + number) % len(FONTS)], wear, generator)
+            sample += labelled(recognised(page), text)
+    return fit(sample)
