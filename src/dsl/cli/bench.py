@@ -49,6 +49,8 @@ class BenchOptions:
     """For correction and trust: passages of each kind of damage."""
     only: tuple[str, ...] = ()
     """For correction: kinds of damage whose names begin so, such as "OCR"; all if not given."""
+    language_model: bool = False
+    """For correction: also ask SmolLM2 to correct twelve of the texts, which takes long."""
     seed: int = 0
     """Where the random numbers start."""
     json: bool = False
@@ -110,7 +112,12 @@ def _correction(options: BenchOptions, errors: Console) -> None:
         print(json.dumps(asdict(found)))
         return
     made: list[table.Row] = []
-    for row in table.run(n=options.texts, seed=options.seed, only=options.only):
+    for row in table.run(
+        n=options.texts,
+        seed=options.seed,
+        only=options.only,
+        language_model=options.language_model,
+    ):
         if isinstance(row, str):
             errors.print(row)
         else:

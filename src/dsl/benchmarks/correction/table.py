@@ -10,6 +10,7 @@ from pathlib import Path
 
 from dsl.benchmarks.correction import rivals
 from dsl.benchmarks.correction.damage import Damaged, Task, tasks
+from dsl.benchmarks.correction.instructed import Instructed
 from dsl.benchmarks.correction.measures import Counted, Score, count, judged, score
 from dsl.benchmarks.correction.pages import FONTS, WEAR, printed, recognised
 from dsl.benchmarks.correction.passages import passages
@@ -21,6 +22,8 @@ from dsl.loading import Model, load
 
 FITTED_ON = 16
 """Validation texts on which each rival's number, and the meaning of confidences, is chosen."""
+ASKED = 12
+"""Texts about which the language model is asked: it takes minutes over them."""
 FREQUENT = 5_000
 """Words that may be misheard for each other: the most frequent of the validation split."""
 
@@ -53,7 +56,12 @@ class Row:
 
 
 def run(
-    *, n: int = 60, seed: int = 0, only: Sequence[str] = (), model: str | Path = DEFAULT_MODEL
+    *,
+    n: int = 60,
+    seed: int = 0,
+    only: Sequence[str] = (),
+    model: str | Path = DEFAULT_MODEL,
+    language_model: bool = False,
 ) -> Iterator[Row | str]:
     """Measure every rival on every task; sentences about the progress come between.
 
@@ -62,7 +70,9 @@ def run(
         seed: Which passages, and everything random in the damage.
         only: Tasks whose names begin so; all if not given.
         model: The DSL model.
+        language_model: Whether a small language model is asked as well, about few of the texts.
     """
+    instructed = Instructed.load() if language_model else None
     network = load(model)
     test, held = (
         passages(size, seed=seed, split=split)
@@ -86,6 +96,9 @@ def run(
         for rival in contenders(task, network, trust):
             yield f"{task.name}: {rival.name}"
             yield measure(task, rival, fitted, damaged)
+        if instructed is not None and not task.gaps:
+            yield f"{task.name}: {instructed.name}"
+            yield measure(task, instructed, (), damaged[:ASKED])
 
 
 def contenders(task: Task, model: Model, trust: Trust | None) -> list[Rival]:
