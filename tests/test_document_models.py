@@ -192,3 +192,9 @@ class TestTheDraw:
         ):
             with pytest.raises(ValueError, match=message):
                 call()
+
+
+def test_texts_of_any_length_are_drawn_in_their_order(model: Model) -> None:
+    texts = infillings(model, sampler("roar"), ["a[1]", "ab[1]", "b[1]"], n=2)
+    drawn = [i for _, indices in texts.parts(32)(list(range(6))) for i in indices]
+    assert drawn == list(range(6))

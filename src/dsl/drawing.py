@@ -6,6 +6,7 @@ import json
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -111,12 +112,13 @@ class Texts:
         return len(self.hints) * self.n
 
     def parts(self, batch_size: int) -> Callable[[list[int]], Iterator[Part]]:
-        """Cut sequences into batches, each of texts of one length."""
+        """Cut sequences into batches, each of neighbouring texts of one length."""
 
         def cut(indices: list[int]) -> Iterator[Part]:
             for window in batches(indices, batch_size):
-                for length in dict.fromkeys(len(self.hints[i // self.n]) for i in window):
-                    same = [i for i in window if len(self.hints[i // self.n]) == length]
+                # neighbours only: texts are printed in their order, as soon as they are drawn
+                for length, group in groupby(window, lambda i: len(self.hints[i // self.n])):
+                    same = list(group)
                     rows = [self.hints[i // self.n] for i in same]
                     start = Start.known(self.model, rows)
                     room = unseen(self.model, length, self.ending)
