@@ -127,9 +127,9 @@ def test_a_number_is_chosen_on_other_texts_than_are_measured() -> None:
 def test_confidences_are_heeded_or_not() -> None:
     model = load("text8-tiny")
     reading = read("the histery of the united states", 0.9999, {8: 0.3})
-    told = Localized(model, mode="marginal", lengths=False)(reading, 0.0)
+    told = Localized(model, mode="marginal")(reading, 0.0)
     assert [edit.place for edit in told.edits if edit.probability > 0.5] == [8]
-    untold = Localized(model, heeds=False, lengths=False)(reading, 0.01)
+    untold = Localized(model, heeds=False)(reading, 0.01)
     assert len([d for d in untold.doubt if d == d]) > 10, "everything is doubtful"
 
 
@@ -148,10 +148,10 @@ def test_worn_pages_are_read_with_errors_that_confidences_tell() -> None:
     sample = [pair for page in pages for pair in labelled(page.reading, page.written)]
     sure, doubtful = ([r for c, r in sample if (c > 0.99) == high] for high in (True, False))
     assert np.mean(sure) > np.mean(doubtful) + 0.1
-    task = Task("OCR", damage.page("heavy"), confidences=True)
+    task = Task("OCR", damage.page("heavy"), confidences=True, lengths=True)
     rivals = contenders(task, load("english-tiny"), fit(sample))
     names = [rival.name for rival in rivals]
-    assert names[0] == "no correction" and len(names) == len(set(names)) == 9
+    assert names[0] == "no correction" and len(names) == len(set(names)) == 10
     best = next(rival for rival in rivals if rival.name == "DSL with confidences, marginal")
     row = measure(task, best, pages[:2], pages)
     assert row.score.characters_wrong.value < row.before

@@ -28,12 +28,21 @@ class BenchOptions:
     and the data loader. memory: the peak of two training steps of the small network with GPT-2's
     vocabulary at L = 1024. correction: texts of ten kinds of damage, corrected by spell checkers,
     a masked model and DSL without and with confidences; needs Tesseract and the extra
-    correction-bench. trust: what Tesseract's confidences mean.
+    correction-bench. trust: what Tesseract's confidences mean. page: one worn page, read and
+    corrected; --seed chooses it.
     """
 
     what: tyro.conf.Positional[
         Literal[
-            "speed", "pace", "overhead", "parallel", "training", "memory", "correction", "trust"
+            "speed",
+            "pace",
+            "overhead",
+            "parallel",
+            "training",
+            "memory",
+            "correction",
+            "trust",
+            "page",
         ]
     ]
     """What to measure."""
@@ -69,7 +78,7 @@ def main(arguments: Sequence[str]) -> None:
 
     rows: list[object] = []
     errors = Console(stderr=True)
-    if options.what in ("correction", "trust"):
+    if options.what in ("correction", "trust", "page"):
         _correction(options, errors)
         return
     if options.what in ("speed", "pace"):
@@ -110,6 +119,10 @@ def _correction(options: BenchOptions, errors: Console) -> None:
     if options.what == "trust":
         found = table.measured_trust(n=options.texts, seed=options.seed)
         print(json.dumps(asdict(found)))
+        return
+    if options.what == "page":
+        for name, text in table.one_page(options.seed).items():
+            print(f"--- {name}\n{text}\n")
         return
     made: list[table.Row] = []
     for row in table.run(

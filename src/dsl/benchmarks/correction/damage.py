@@ -151,16 +151,18 @@ class Task:
     """Whether the reader says how sure it was."""
     gaps: bool = False
     """Whether it is known where characters are missing."""
+    lengths: bool = False
+    """Whether characters may have been lost, added or swapped."""
 
 
 def tasks(vocabulary: Sequence[str]) -> list[Task]:
     """List all kinds of damage; `vocabulary` are the words that can be misheard."""
     return [
-        *(Task(f"OCR, {level}", page(level), confidences=True) for level in WEAR),
+        *(Task(f"OCR, {level}", page(level), confidences=True, lengths=True) for level in WEAR),
         Task("neighbouring keys", slipped),
-        Task("hasty typing", hasty),
+        Task("hasty typing", hasty, lengths=True),
         Task("misspelt, same length", misspelt(same_length=True)),
-        Task("misspelt, other length", misspelt(same_length=False)),
+        Task("misspelt, other length", misspelt(same_length=False), lengths=True),
         *(Task(f"{share:.0%} missing", gaps(share), gaps=True) for share in (0.1, 0.2, 0.3)),
         Task("speech (simulated)", misheard(vocabulary), confidences=True),
     ]

@@ -130,8 +130,8 @@ def symspell() -> Callable[[str], str | None]:
 
 @cache
 def pyspellchecker() -> Callable[[str], str | None]:
-    """Return pyspellchecker's correction (Norvig's), with its own dictionary."""
-    checker = require("spellchecker", extra=EXTRA).SpellChecker(distance=2)
+    """Return pyspellchecker's correction (Norvig's), one edit away: two take it seconds a word."""
+    checker = require("spellchecker", extra=EXTRA).SpellChecker(distance=1)
     return cache(checker.correction)
 
 
@@ -171,13 +171,15 @@ class Localized:
     typed: bool = False
     """Whether a key is taken for its neighbours."""
     trust: Trust | None = None
-    lengths: bool = True
+    lengths: bool = False
+    """Whether changes of length are weighed, which takes longest."""
 
     @property
     def name(self) -> str:
         """What the table calls it."""
         told = "with confidences" if self.heeds else "without confidences"
-        return f"DSL {told}{', marginal' if self.mode == 'marginal' else ''}"
+        mode = ", marginal" if self.mode == "marginal" else ""
+        return f"DSL {told}{mode}{', lengths' if self.lengths else ''}"
 
     @property
     def settings(self) -> Sequence[float]:

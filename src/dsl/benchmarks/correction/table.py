@@ -9,18 +9,18 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from dsl.benchmarks.correction import rivals
-from dsl.benchmarks.correction.damage import Damaged, Task, tasks
+from dsl.benchmarks.correction.damage import Damaged, Task, page, tasks
 from dsl.benchmarks.correction.instructed import Instructed
 from dsl.benchmarks.correction.measures import Counted, Score, count, judged, score
 from dsl.benchmarks.correction.pages import FONTS, WEAR, printed, recognised
 from dsl.benchmarks.correction.passages import passages
 from dsl.benchmarks.correction.rivals import Localized, Masked, Nobody, Rival, SpellChecker
-from dsl.correction.correct import DEFAULT_MODEL, Policy
+from dsl.correction.correct import DEFAULT_MODEL, Policy, correct
 from dsl.correction.result import Correction
 from dsl.correction.trust import Trust, fit, labelled
 from dsl.loading import Model, load
 
-FITTED_ON = 16
+FITTED_ON = 12
 """Validation texts on which each rival's number, and the meaning of confidences, is chosen."""
 ASKED = 12
 """Texts about which the language model is asked: it takes minutes over them."""
@@ -120,11 +120,12 @@ def contenders(task: Task, model: Model, trust: Trust | None) -> list[Rival]:
     typed = task.name == "neighbouring keys"
     if not task.gaps:
         found.append(Localized(model, heeds=False, typed=typed))
+        if task.lengths and not task.confidences:
+            found.append(Localized(model, heeds=False, lengths=True))
     if task.confidences or task.gaps:
-        found += [
-            Localized(model, mode=mode, trust=trust, lengths=not task.gaps)
-            for mode in ("surest", "marginal")
-        ]
+        found += [Localized(model, mode=mode, trust=trust) for mode in ("surest", "marginal")]
+        if task.lengths:
+            found.append(Localized(model, trust=trust, lengths=True))
     return found
 
 
@@ -171,6 +172,23 @@ def measured_trust(*, n: int = 48, seed: int = 0) -> Trust:
     for wear in WEAR.values():
         for number, text in enumerate(passages(n, seed=seed, split="validation")):
             generator = np.random.default_rng([seed + number, len(text)])
-            page = printed(text, FONTS[(seed + number) % len(FONTS)], wear, generator)
-            sample += labelled(recognised(page), text)
+            sheet = printed(text, FONTS[(seed + number) % len(FONTS)], wear, generator)
+            sample += labelled(recognised(sheet), text)
     return fit(sample)
+
+
+def one_page(number: int) -> dict[str, str]:
+    """Print a page, let Tesseract read it, and correct it as `dsl correct` does.
+
+    Args:
+        number: Which of the test pages, and how it is worn.
+    """
+    worn = page("middle")(passages(number + 1, seed=0)[number], number)
+    corrected = correct(worn.reading).text
+    found = count(worn, corrected)
+    return {
+        "read by Tesseract": worn.reading.text,
+        "corrected": corrected,
+        "written": worn.written,
+        "wrong characters": f"{found.wrong_before} of {found.characters}, now {found.wrong_after}",
+    }
