@@ -73,6 +73,16 @@ class Memory:
         self.pairs = [(k[rows], v[rows]) for k, v in self.pairs]
 
 
+class Norm(nn.RMSNorm):
+    """RMSNorm whose weight takes the precision of what it scales: only then is it one kernel."""
+
+    def forward(self, x: Float[Tensor, "*rows h"]) -> Float[Tensor, "*rows h"]:
+        """Divide by the root mean square."""
+        assert self.weight is not None
+        weight = self.weight.to(x.dtype)
+        return nn.functional.rms_norm(x, self.normalized_shape, weight, self.eps)
+
+
 class LlamaBlock(nn.Module):
     """Attention and a gated feed-forward layer, each behind a norm and around a residual."""
 
@@ -81,10 +91,10 @@ class LlamaBlock(nn.Module):
         groups = options.kv_heads or heads
         self.widths = (dim, dim * groups // heads, dim * groups // heads)
         self.head_dim = dim // heads
-        self.norm1 = nn.RMSNorm(dim, eps=options.eps)
+        self.norm1 = Norm(dim, eps=options.eps)
         self.attn_qkv = nn.Linear(dim, sum(self.widths), bias=False)
         self.attn_out = nn.Linear(dim, dim, bias=False)
-        self.norm2 = nn.RMSNorm(dim, eps=options.eps)
+        self.norm2 = Norm(dim, eps=options.eps)
         self.mlp_in = nn.Linear(dim, 2 * options.mlp_dim, bias=False)  # the gate, then the values
         self.mlp_out = nn.Linear(options.mlp_dim, dim, bias=False)
         # two layers, because each drops by its own mask
@@ -155,7 +165,7 @@ class Llama(nn.Module):
         self.blocks = nn.ModuleList(
             LlamaBlock(hidden_dim, n_heads, dropout, options) for _ in range(n_blocks)
         )
-        self.norm_final = nn.RMSNorm(hidden_dim, eps=options.eps)
+        self.norm_final = Norm(hidden_dim, eps=options.eps)
         self.linear = None if options.tied else nn.Linear(hidden_dim, out_dim, bias=False)
 
     def features(
