@@ -10,20 +10,10 @@ from typing import Any
 
 import torch
 
-from dsl import presets
+from dsl import known_text, presets
 from dsl.arguments import sequence, whole_number
 from dsl.arguments import text as require_text
 from dsl.evidence import Evidence, Hints, given
-from dsl.known_text import (
-    BRACKETED,
-    GAP,
-    Ending,
-    count_characters,
-    ended,
-    parse_gaps,
-    prompted,
-    unseen,
-)
 from dsl.loading import DEFAULT_MODEL, Model, loaded
 from dsl.sample_file import Sample
 from dsl.sampling.sampler import Sampler, redrawn
@@ -227,7 +217,7 @@ def generate(
     length = model.length if length is None else length
     model.require_length(length)
     if prompt:
-        rows = [prompted(model, prompt, length)]
+        rows = [known_text.prompted(model, prompt, length)]
     start = Start.known(model, rows) if rows else Start.blank(length)
     return drawn(Job(model, path, start, seed), n, batch_size)
 
@@ -251,7 +241,7 @@ def infill(
     sampler: str | Sampler = INFILL_SAMPLER,
     temperature: float | None = None,
     top_p: float | None = None,
-    ending: Ending = "unknown",
+    ending: known_text.Ending = "unknown",
     seed: int = 0,
     batch_size: int = 32,
 ) -> list[Sample]:
@@ -275,12 +265,18 @@ def infill(
         batch_size: Versions drawn side by side.
     """
     require_text("text", text)
-    if not GAP.search(text) and not BRACKETED.search(text):
+    if not known_text.GAP.search(text) and not known_text.BRACKETED.search(text):
         raise ValueError(f"the text has no gap: write one as [12], got {shown(text)}")
-    model = loaded(model, length=count_characters(text))
-    row = ended(model, parse_gaps(model, text), ending)
+    model = loaded(model, length=known_text.count_characters(text))
+    row = known_text.ended(model, known_text.parse_gaps(model, text), ending)
     path = _path(sampler, temperature, top_p)
-    job = Job(model, path, Start.known(model, [row]), seed, unseen=unseen(model, len(row), ending))
+    job = Job(
+        model,
+        path,
+        Start.known(model, [row]),
+        seed,
+        unseen=known_text.unseen(model, len(row), ending),
+    )
     return drawn(job, n, batch_size)
 
 
