@@ -234,3 +234,13 @@ def test_other_models_are_refused() -> None:
     for name in ("text8-tiny-ar", "text8-tiny-mdlm"):
         with pytest.raises(ValueError, match="cannot correct text"):
             correct("the cat", name)
+
+
+def test_probabilities_are_put_right_before_the_threshold() -> None:
+    text = "the histery of rome and the united states"
+    bold = correct(text, "text8-tiny", policy=Policy("marginal", threshold=0.0))
+    doubted = Policy("marginal", belief=Trust((0.0, 1.0), (0.0, 0.4)))
+    kept = doubted.kept(bold.edits)
+    assert bold.edits and not kept, "nothing is likelier than not any more"
+    halved = Policy(threshold=0.0, belief=Trust((0.0, 1.0), (0.0, 0.5))).kept(bold.edits)
+    assert [e.probability for e in halved] == pytest.approx([e.probability / 2 for e in bold.edits])

@@ -24,6 +24,7 @@ from dsl.correction.reading import Reading
 from dsl.correction.result import Correction, Edit
 from dsl.correction.rewording import rewordings
 from dsl.correction.tesseract import MEASURED
+from dsl.correction.trust import Trust
 from dsl.correction.view import View, sections
 from dsl.correction.windows import MARGIN
 from dsl.loading import Model, loaded
@@ -47,6 +48,9 @@ class Policy:
     abstain: bool = False
     """Mark what falls short of the threshold, gaps among it, instead of leaving it alone or
     filling the gap all the same."""
+    belief: Trust | None = None
+    """How many of the changes of a stated probability are right, if that was measured: networks are
+    surer than they should be among characters that were misread."""
 
     def __post_init__(self) -> None:
         probability("threshold", self.threshold)
@@ -56,6 +60,8 @@ class Policy:
 
     def kept(self, found: Sequence[Edit]) -> list[Edit]:
         """Apply threshold and budget; what falls short is marked or dropped."""
+        if self.belief is not None:
+            found = [replace(edit, probability=self.belief(edit.probability)) for edit in found]
         sure = [edit for edit in found if self._is_sure(edit)]
         if self.budget is not None:
             sure = sorted(sure, key=lambda edit: -edit.probability)[: self.budget]

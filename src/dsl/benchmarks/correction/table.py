@@ -17,13 +17,15 @@ from dsl.benchmarks.correction.passages import passages
 from dsl.benchmarks.correction.rivals import Localized, Masked, Nobody, Rival, SpellChecker
 from dsl.correction.correct import DEFAULT_MODEL, Policy, correct
 from dsl.correction.result import Correction
-from dsl.correction.trust import Trust, fit, labelled
+from dsl.correction.trust import FEWEST, Trust, fit, labelled
 from dsl.loading import Model, load
 
 FITTED_ON = 12
 """Validation texts on which each rival's number, and the meaning of confidences, is chosen."""
 ASKED = 12
 """Texts about which the language model is asked: it takes minutes over them."""
+BELIEVED_ON = 30
+"""Validation texts on which it is measured how far probabilities of changes can be believed."""
 FREQUENT = 5_000
 """Words that may be misheard for each other: the most frequent of the validation split."""
 
@@ -78,6 +80,7 @@ def run(
         passages(size, seed=seed, split=split)
         for size, split in ((n, "test"), (FITTED_ON, "validation"))
     )
+    further = passages(BELIEVED_ON, seed=seed + 1, split="validation")
     counts = Counter(
         word for text in passages(400, seed=1, split="validation") for word in text.split()
     )
@@ -88,14 +91,14 @@ def run(
         if only and not task.name.startswith(tuple(only)):
             continue
         yield f"damaging texts: {task.name}"
-        fitted, damaged = (
+        fitted, damaged, more = (
             [task.damage(text, seed + number) for number, text in enumerate(texts)]
-            for texts in (held, test)
+            for texts in (held, test, further if task.confidences else ())
         )
         trust = _trust(fitted) if task.confidences else None
         for rival in contenders(task, network, trust):
             yield f"{task.name}: {rival.name}"
-            yield measure(task, rival, fitted, damaged)
+            yield measure(task, rival, fitted, damaged, more)
         if instructed is not None and not task.gaps:
             yield f"{task.name}: {instructed.name}"
             yield measure(task, instructed, (), damaged[:ASKED])
@@ -129,35 +132,56 @@ def contenders(task: Task, model: Model, trust: Trust | None) -> list[Rival]:
     return found
 
 
-def measure(task: Task, rival: Rival, fitted: Sequence[Damaged], damaged: Sequence[Damaged]) -> Row:
-    """Choose the rival's number on validation texts, and measure it on test texts."""
+def measure(
+    task: Task,
+    rival: Rival,
+    fitted: Sequence[Damaged],
+    damaged: Sequence[Damaged],
+    more: Sequence[Damaged] = (),
+) -> Row:
+    """Choose the rival's number on validation texts, and measure it on test texts.
+
+    Args:
+        task: The kind of damage.
+        rival: Who corrects.
+        fitted: Validation texts.
+        damaged: Test texts.
+        more: Further validation texts, on which it is measured how far its probabilities of changes
+            can be believed, if it proposes enough of them.
+    """
     best = rival.settings[0]
     if len(rival.settings) > 1:
 
         def wrong(setting: float) -> int:
-            return sum(count(one, _text(rival(one.reading, setting))).wrong_after for one in fitted)
+            made = ((one, rival(one.reading, setting)) for one in fitted)
+            return sum(count(one, _text(text)).wrong_after for one, text in made)
 
         best = min(rival.settings, key=wrong)
+    proposes = isinstance(rival, Localized)
+    learned = [pair for one in more if proposes for pair in _judged(one, rival(one.reading, best))]
+    belief = fit(learned) if len(learned) >= FEWEST else None
     began, found = time.monotonic(), [rival(one.reading, best) for one in damaged]
     seconds = time.monotonic() - began
-    rows: list[Counted] = [
-        count(one, _text(made)) for one, made in zip(damaged, found, strict=True)
-    ]
-    edits = [
-        edit
-        for one, made in zip(damaged, found, strict=True)
-        if isinstance(made, Correction) and isinstance(rival, Localized)
-        for edit in judged(one, made)
-    ]
+    pairs = list(zip(damaged, found, strict=True))
+    rows: list[Counted] = [count(one, _text(made, belief)) for one, made in pairs]
+    edits = [pair for one, made in pairs if proposes for pair in _judged(one, made, belief)]
     before = sum(row.wrong_before for row in rows) / sum(row.characters for row in rows)
     return Row(task.name, rival.name, best, len(rows), before, score(rows, seconds, edits))
 
 
-def _text(made: str | Correction) -> str:
+def _text(made: str | Correction, belief: Trust | None = None) -> str:
     """Return the text with the edits that are likelier than not."""
     if isinstance(made, str):
         return made
-    return replace(made, edits=Policy().kept(made.edits)).text
+    return replace(made, edits=Policy(belief=belief).kept(made.edits)).text
+
+
+def _judged(
+    one: Damaged, made: str | Correction, belief: Trust | None = None
+) -> list[tuple[float, bool]]:
+    """Judge all edits that were proposed, by the probabilities that they then have."""
+    assert isinstance(made, Correction)
+    return judged(one, replace(made, edits=Policy(threshold=0.0, belief=belief).kept(made.edits)))
 
 
 def _trust(fitted: Sequence[Damaged]) -> Trust:
