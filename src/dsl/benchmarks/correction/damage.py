@@ -158,7 +158,7 @@ class Task:
 def tasks(vocabulary: Sequence[str]) -> list[Task]:
     """List all kinds of damage; `vocabulary` are the words that can be misheard."""
     return [
-        *(Task(f"OCR, {level}", page(level), confidences=True, lengths=True) for level in WEAR),
+        *(Task(f"OCR, {level}", page(level), confidences=True) for level in WEAR),
         Task("neighbouring keys", slipped),
         Task("hasty typing", hasty, lengths=True),
         Task("misspelt, same length", misspelt(same_length=True)),
