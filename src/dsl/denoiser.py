@@ -13,13 +13,16 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from dsl.alpha import Schedule
 from dsl.channel import endpoint
+from dsl.kernel import Kernel
 from dsl.types import MASK, Codebook, Logits, Mask, Noisy, Rows, Tokens
 
-Question = Literal["prefix", "endpoints", "states", "clock", "time", "quality"]
+Question = Literal["prefix", "endpoints", "states", "clock", "time", "score", "quality"]
 """prefix: the token after known ones. endpoints: any masked token, given known ones. states: any
 token, given continuous states. clock: the same, but the network must be told their SNR. time: any
-token, given tokens at a stated time. quality: how good each token of a text is."""
+token, given tokens at a stated time. score: how much likelier a text at a stated time would be with
+another token. quality: how good each token of a text is."""
 
 
 @dataclass(frozen=True)
@@ -112,12 +115,39 @@ class Clocked(Network, Protocol):
         ...
 
 
+class _Process(Network, Protocol):
+    """A network that undoes a discrete process, and says which one."""
+
+    @property
+    def kernel(self) -> Kernel:
+        """What becomes of a token that is not left alone."""
+        ...
+
+    @property
+    def alpha(self) -> Schedule:
+        """How many are left alone at a time."""
+        ...
+
+
 @runtime_checkable
-class Timed(Network, Protocol):
-    """A network over tokens that must be told the time: uniform-state and score models."""
+class Timed(_Process, Protocol):
+    """A network over tokens that must be told the time: discrete and uniform-state diffusion."""
 
     def at_time(self, tokens: Tokens, t: Float[Tensor, "b"]) -> Logits:
-        """Return logits (or log-scores) of every position at the given time of each sequence."""
+        """Return logits of x̂_0 at every position, at the given time of each sequence.
+
+        x̂_0 is what the kernel's posterior takes: the clean token as all *other* positions tell it.
+        What a position's own noisy token tells of it, the kernel adds.
+        """
+        ...
+
+
+@runtime_checkable
+class Scored(_Process, Protocol):
+    """A network of score ratios: how much likelier each text with one other token is."""
+
+    def log_score(self, tokens: Tokens, t: Float[Tensor, "b"]) -> Logits:
+        """Return log q_t(x with v at position i) / q_t(x) for every position and real token v."""
         ...
 
 

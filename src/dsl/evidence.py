@@ -14,10 +14,10 @@ from typing import Any
 
 import torch
 from jaxtyping import Float
-from torch import Tensor
+from torch import Tensor, nn
 
 from dsl.arguments import sequence
-from dsl.denoiser import Clocked, Continuous, Denoiser, Endpoints, Network
+from dsl.denoiser import Continuous, Denoiser, Endpoints, Network
 from dsl.hints import Allowed, Confident, Hint, Hints, Known, NBest, Observed, Unknown
 from dsl.projection import represent
 from dsl.types import MASK, Codebook, Mask, Noisy, Rows, Tokens
@@ -147,8 +147,9 @@ def given(denoiser: Any, evidence: Evidence) -> Denoiser:
     Evidence about one sequence conditions every sequence of every batch; evidence about several
     conditions batches of just as many.
     """
-    # Every torch module can be called, so a network with a clock looks like a denoiser.
-    if not isinstance(denoiser, Denoiser) or isinstance(denoiser, Clocked):
+    # Every torch module looks callable; one that must be told an SNR or a time has no forward.
+    silent = isinstance(denoiser, nn.Module) and type(denoiser).forward is nn.Module.forward
+    if silent or not isinstance(denoiser, Denoiser):
         raise ValueError(f"only a denoiser can be conditioned, got a {type(denoiser).__name__}")
     if not isinstance(evidence, Evidence):
         raise ValueError(f"evidence must be Evidence.of(hints, denoiser), got {evidence!r}")

@@ -139,6 +139,7 @@ ASKED = {
     "states": "about states between mask and token",
     "clock": "at a stated SNR",
     "time": "at a stated time",
+    "score": "for score ratios",
     "quality": "how good a token is",
 }
 """What a sampler asks, in words."""

@@ -102,6 +102,27 @@ class AtClock(AtSNR):
 
 
 @dataclass(frozen=True)
+class AtTime:
+    """Tokens are corrupted as the network's own process does by a time, and it is told which."""
+
+    t: float
+
+    @property
+    def label(self) -> str:
+        """The time."""
+        return f"t={self.t:g}"
+
+    def ask(
+        self, network: Any, tokens: Tokens, *, generator: Streams
+    ) -> tuple[Float[Tensor, "n v"], Mask]:
+        """Corrupt the text and ask what each token is, as all the others tell it."""
+        times = torch.full((len(tokens),), self.t, device=tokens.device)
+        noisy = network.kernel.corrupt(tokens, network.alpha(times), generator=generator)
+        at = noisy == MASK if network.kernel.noise == "absorbing" else torch.ones_like(noisy).bool()
+        return network.at_time(noisy, times)[at], at
+
+
+@dataclass(frozen=True)
 class Unpadded:
     """A level at which padding is shown like the rest of a block, but not asked about."""
 

@@ -9,13 +9,15 @@ import torch
 from torch import Tensor
 
 from dsl import oracle
-from dsl.denoiser import Clocked, Continuous, Endpoints, Network
+from dsl.alpha import Linear, Schedule
+from dsl.denoiser import Clocked, Continuous, Endpoints, Network, Question
 from dsl.evidence import Confident, Evidence, Known, NBest, Unknown, given
 from dsl.families.vp import VpModel, VpShape
+from dsl.kernel import Kernel
 from dsl.models.config import ModelConfig
 from dsl.models.model import DSLModel
+from dsl.models.timed import TimedModel, TimedShape
 from dsl.presets import PRESETS, sampler
-from dsl.sampling.clocked import ClockedAncestral
 from dsl.sampling.sampler import last
 from dsl.sampling.state import State
 from dsl.streams import Streams
@@ -55,6 +57,7 @@ NAMES = [
 B, L = 4, 8
 CONFIG = ModelConfig(6, codebook_dim=5, hidden_dim=16, cond_dim=4, n_blocks=1, n_heads=2)
 SHAPE = VpShape(6, codebook_dim=5, hidden_dim=16, cond_dim=4, n_blocks=1, n_heads=2)
+TIMED = TimedShape(6, noise="uniform", hidden_dim=16, cond_dim=4, n_blocks=1, n_heads=2)
 
 
 class Told(Double):
@@ -73,21 +76,35 @@ class Told(Double):
         return self.denoiser(z.to(self.codebook))
 
 
-def needs_clock(name: str) -> bool:
-    return isinstance(sampler(name), ClockedAncestral)
+class Absorbed(Told):
+    """A denoiser that is told the time at which tokens were masked and does not need it."""
+
+    kernel, alpha = Kernel("absorbing", 6), Linear()
+
+    def at_time(self, tokens: Tensor, t: Tensor) -> Tensor:
+        return self.denoiser(Endpoints(tokens))
 
 
-def exact(name: str) -> Continuous | Clocked:
+def asks(name: str, question: Question) -> bool:
+    return question in sampler(name).needs
+
+
+def exact(name: str) -> Network:
     """The oracle in the form that the sampler can ask."""
-    chain = oracle.markov(6, L)
-    return Told(chain) if needs_clock(name) else chain
+    return posed(name, oracle.markov(6, L))
 
 
-def network(name: str) -> DSLModel | VpModel:
+def posed(name: str, chain: oracle.Markov) -> Network:
+    if asks(name, "clock"):
+        return Told(chain)
+    return Absorbed(chain) if asks(name, "time") else chain
+
+
+def network(name: str) -> DSLModel | VpModel | TimedModel:
     """A small network of the kind that the sampler serves."""
-    if not needs_clock(name):
+    if not asks(name, "clock") and not asks(name, "time"):
         return perturbed(CONFIG)
-    model = VpModel(SHAPE).eval()
+    model = (VpModel(SHAPE) if asks(name, "clock") else TimedModel(TIMED)).eval()
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(0.3 * torch.randn_like(parameter))
@@ -100,7 +117,7 @@ class Counted(Double):
     def __init__(self, denoiser: Network) -> None:
         self.denoiser = denoiser
         self.sequences = torch.zeros(B, dtype=torch.long)
-        self.calls = 0
+        self.calls = self.asked = 0
 
     @property
     def codebook(self) -> Tensor:
@@ -114,6 +131,29 @@ class Counted(Double):
         self.calls += 1
         self.sequences += 1 if at is None else at.any(dim=1).long()
         return self.denoiser(z, at=at)
+
+
+class CountedTime(Counted):
+    """The same for a network that is told the time."""
+
+    device = torch.device("cpu")
+
+    @property
+    def vocab_size(self) -> int:
+        return self.denoiser.vocab_size
+
+    @property
+    def kernel(self) -> Kernel:
+        return self.denoiser.kernel
+
+    @property
+    def alpha(self) -> Schedule:
+        return self.denoiser.alpha
+
+    def at_time(self, tokens: Tensor, t: Tensor) -> Tensor:
+        self.calls += 1
+        self.asked += len(tokens)
+        return self.denoiser.at_time(tokens, t)
 
 
 class CountedClock(Counted):
@@ -174,8 +214,12 @@ def test_it_ends_with_tokens_everywhere_and_fixed_ones_untouched(
 
 
 def test_it_counts_its_denoiser_calls(denoiser: Network, name: str) -> None:
-    counted = CountedClock(denoiser) if needs_clock(name) else Counted(denoiser)
+    counted = CountedClock(denoiser) if asks(name, "clock") else Counted(denoiser)
+    counted = CountedTime(denoiser) if asks(name, "time") else counted
     end = last(sampler(name), counted, prompted(), generator=Streams.derive(0, range(B)))
+    if asks(name, "time"):  # only sequences with something left to do are passed on
+        assert int(end.nfe.sum()) == counted.asked > 0 and end.nfe[2] == 0
+        return
     assert torch.equal(end.nfe, counted.sequences)
 
 
@@ -212,7 +256,7 @@ def test_a_finished_state_has_no_more_steps(denoiser: Network, name: str) -> Non
 def test_it_takes_evidence(denoiser: Network, name: str) -> None:
     """Soft hints are only a denoiser: no sampler knows of them, and a clock cannot tell them."""
     row = [Unknown(), Confident(2, 0.9), NBest({0: 0.5, 1: 0.5}), Known(4), *[Unknown()] * (L - 4)]
-    if needs_clock(name):
+    if asks(name, "clock") or asks(name, "time"):
         with pytest.raises(ValueError, match="takes no confidences"):
             Evidence.of([row] * B, denoiser)
         pins = Evidence.of([[Known(1), *[Unknown()] * (L - 1)]] * B, denoiser)
@@ -233,6 +277,6 @@ def test_it_takes_evidence(denoiser: Network, name: str) -> None:
 def test_logits_that_are_nan_are_refused(name: str) -> None:
     chain = oracle.markov(6, L)
     chain.log_initial.fill_(torch.nan)
-    broken = Told(chain) if needs_clock(name) else chain
+    broken = posed(name, chain)
     with pytest.raises(ValueError, match=r"NaN logits|state z must be finite"):
         last(sampler(name), broken, State.blank(B, L), generator=Streams.derive(0, range(B)))

@@ -19,6 +19,7 @@ from dsl.sampling.remask import Cap, Confidence, ForwardBackward, Rescale
 from dsl.sampling.reveal import FirstHitting, Reveal
 from dsl.sampling.sampler import Chain, Sampler
 from dsl.sampling.schedule import Loop
+from dsl.sampling.timed import TimedAncestral
 
 SIGMA_SWITCH = {
     # Table hybrid_full, the more detailed of the two; the short table has .46 for (32, 16).
@@ -179,3 +180,8 @@ def hybrid(
 def vp(steps: int, *, power: float = 2.0, draw: Draw = Draw()) -> Sampler:
     """VDM's ancestral sampler, for VP networks only."""
     return ClockedAncestral(steps, power, draw)
+
+
+def timed(steps: int, *, draw: Draw = Draw()) -> Sampler:
+    """Discrete diffusion's ancestral sampler, for networks that are told the time."""
+    return TimedAncestral(steps, draw)

@@ -35,6 +35,7 @@ PRESETS: dict[str, Factory] = {
     "edm": factories.edm,
     "hybrid": factories.hybrid,
     "vp": factories.vp,
+    "timed": factories.timed,
 }
 
 

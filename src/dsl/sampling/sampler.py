@@ -22,6 +22,8 @@ PREFIX: frozenset[Question] = frozenset({"prefix"})
 ENDPOINTS: frozenset[Question] = frozenset({"endpoints"})
 STATES: frozenset[Question] = frozenset({"states"})
 CLOCK: frozenset[Question] = frozenset({"clock"})
+TIME: frozenset[Question] = frozenset({"time"})
+SCORE: frozenset[Question] = frozenset({"score"})
 
 
 @runtime_checkable

@@ -22,6 +22,7 @@ from dsl.sampling.remask import Remask
 from dsl.sampling.reveal import FirstHitting, Reveal
 from dsl.sampling.sampler import Chain, Sampler
 from dsl.sampling.schedule import Alpha
+from dsl.sampling.timed import TimedAncestral
 
 KINDS: dict[str, type] = {
     kind.__name__: kind
@@ -35,6 +36,7 @@ KINDS: dict[str, type] = {
         Commit,
         Refine,
         ClockedAncestral,
+        TimedAncestral,
     )
 }
 """The samplers that can be written in a file, by the name of their class."""

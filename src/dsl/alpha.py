@@ -1,0 +1,77 @@
+"""α(t): the share of tokens that a discrete process has left alone at time t, from 1 down to 0."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal, Protocol, runtime_checkable
+
+import torch
+from torch import Tensor
+
+ScheduleName = Literal["linear", "cosine", "polynomial"]
+
+
+@runtime_checkable
+class Schedule(Protocol):
+    """How fast a discrete process forgets; α(0) = 1 and α(1) = 0."""
+
+    def __call__(self, t: Tensor) -> Tensor:
+        """Return α(t)."""
+        ...
+
+    def slope(self, t: Tensor) -> Tensor:
+        """Return dα/dt, which is at most 0."""
+        ...
+
+
+@dataclass(frozen=True)
+class Linear:
+    """α = 1 - t: MDLM's log-linear schedule."""
+
+    def __call__(self, t: Tensor) -> Tensor:
+        """Return α(t)."""
+        return 1 - t
+
+    def slope(self, t: Tensor) -> Tensor:
+        """Return dα/dt."""
+        return -torch.ones_like(t)
+
+
+@dataclass(frozen=True)
+class Cosine:
+    """α = 1 - cos(π/2 (1 - t)): few tokens are forgotten early, most of them late (MD4)."""
+
+    def __call__(self, t: Tensor) -> Tensor:
+        """Return α(t)."""
+        return 1 - torch.cos(math.pi / 2 * (1 - t))
+
+    def slope(self, t: Tensor) -> Tensor:
+        """Return dα/dt."""
+        return -math.pi / 2 * torch.sin(math.pi / 2 * (1 - t))
+
+
+@dataclass(frozen=True)
+class Polynomial:
+    """α = 1 - t^w; w = 1 is linear (MD4)."""
+
+    power: float = 2.0
+
+    def __post_init__(self) -> None:
+        if not 0 < self.power <= 100:
+            raise ValueError(f"the power of a schedule must lie in (0, 100], got {self.power}")
+
+    def __call__(self, t: Tensor) -> Tensor:
+        """Return α(t)."""
+        return 1 - t**self.power
+
+    def slope(self, t: Tensor) -> Tensor:
+        """Return dα/dt."""
+        return -self.power * t ** (self.power - 1)
+
+
+def schedule(name: ScheduleName, power: float = 2.0) -> Schedule:
+    """Build a schedule from its name; the power is the polynomial's."""
+    if name == "polynomial":
+        return Polynomial(power)
+    return Linear() if name == "linear" else Cosine()

@@ -1,0 +1,64 @@
+"""The Bayes-optimal networks of discrete processes, made of the exact oracles."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from dsl.alpha import Linear, Schedule
+from dsl.kernel import Kernel, Noise
+from dsl.oracle import Enumerated, Oracle
+from tests.doubles import Double
+
+
+class Process(Double):
+    """A small distribution under a discrete process, by enumeration of its sequences."""
+
+    def __init__(self, truth: Enumerated, noise: Noise, alpha: Schedule = Linear()) -> None:
+        self.truth, self.codebook = truth, truth.codebook
+        self.kernel, self.alpha = Kernel(noise, len(truth.codebook)), alpha
+        self.sequences = 0
+        self.told: list[Tensor] = []
+
+    def joint(self, tokens: Tensor, t: Tensor) -> tuple[Tensor, Tensor]:
+        """Return log P(x_0) + log q(x_t | x_0) of every x_0, and each position's share of it."""
+        field = self.kernel.log_likelihood(tokens, self.alpha(t.double()))  # (b, l, v)
+        position = torch.arange(self.truth.length)
+        own = field[:, position, self.truth.sequences]  # (b, k, l)
+        return self.truth.log_weights.log_softmax(0) + own.sum(dim=-1), own
+
+    def log_marginal(self, tokens: Tensor, t: Tensor) -> Tensor:
+        """Return log q_t of noisy sequences."""
+        return self.joint(tokens, t)[0].logsumexp(dim=-1)
+
+
+class ExactTimed(Process):
+    """x̂_0 of every position given all the others: the optimum of the kernel's posterior."""
+
+    def at_time(self, tokens: Tensor, t: Tensor) -> Tensor:
+        self.sequences += len(tokens)
+        self.told.append(t)
+        total, own = self.joint(tokens, t)
+        others = total.unsqueeze(-1) - own  # (b, k, l), without the position's own token
+        if self.kernel.noise == "absorbing":  # a sequence that its own token rules out: -inf + inf
+            others = self._without_own(tokens, t)
+        onto = torch.nn.functional.one_hot(self.truth.sequences, self.vocab_size)  # (k, l, v)
+        p = (others - others.amax(dim=1, keepdim=True)).exp()
+        return torch.einsum("bkl,klv->blv", p, onto.to(p)).clamp(min=1e-300).log()
+
+    def _without_own(self, tokens: Tensor, t: Tensor) -> Tensor:
+        field = self.kernel.log_likelihood(tokens, self.alpha(t.double()))
+        own = field[:, torch.arange(self.truth.length), self.truth.sequences]
+        rest = [own[..., [j for j in range(own.shape[-1]) if j != i]].sum(-1)
+                for i in range(own.shape[-1])]  # fmt: skip
+        return self.truth.log_weights.log_softmax(0).unsqueeze(-1) + torch.stack(rest, dim=-1)
+
+
+def enumerated(truth: Oracle) -> Enumerated:
+    """List the sequences of an oracle."""
+    return truth if isinstance(truth, Enumerated) else truth.enumerated()  # type: ignore[attr-defined]
+
+
+Exact = Callable[[Oracle], Process]
