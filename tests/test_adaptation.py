@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 import torch
 
 from dsl import sphere
-from dsl.adaptation import causal_parity, localized, masked, masked_parity
+from dsl.adaptation import at_endpoints, causal_parity, localized, masked, masked_parity
 from dsl.cli.main import main
-from dsl.conversion import convert_mdlm
+from dsl.conversion import convert_masked, convert_mdlm
+from dsl.denoiser import Endpoints
 from dsl.families.table import FAMILIES
 from dsl.llama_conversion import Vocabulary, convert_llama
 from dsl.loading import load
+from dsl.models.config import ModelConfig
 from dsl.models.llama_import import read_llama2c
+from dsl.types import MASK
+from tests.conftest import assert_near, perturbed
 from tests.llamas import llama2c, tokenizer_bin
 
 WORDS = [" t", "he", " the", " c", "at", " cat", " s", " sat", "on", " on", "a", "."]
@@ -131,3 +135,43 @@ def test_bad_sources_get_one_line(
     error = capsys.readouterr().err
     assert message in error and "Traceback" not in error
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("values", ["table", "unit"])
+def test_a_dsl_model_at_its_endpoints_is_a_masked_model(values: Literal["table", "unit"]) -> None:
+    """Logits agree wherever tokens are masked or known; [MASK] itself is never predicted."""
+    model = perturbed(
+        ModelConfig(7, codebook_dim=6, values=values, hidden_dim=16, cond_dim=4, n_blocks=2,
+                    n_heads=2, model_length=9)
+    )  # fmt: skip
+    made = at_endpoints(model)
+    state = Endpoints(torch.randint(MASK, 7, (20, 9)))
+    assert (state.tokens == MASK).any() and (state.tokens >= 0).any()
+    with torch.no_grad():
+        assert_near(made(state), model(state))
+
+
+def test_what_cannot_be_masked_is_refused(tmp_path: Path) -> None:
+    shape = {"hidden_dim": 16, "cond_dim": 4, "n_blocks": 1, "n_heads": 2, "codebook_dim": 6}
+    for model in (
+        perturbed(ModelConfig(7, evidence_logits=True, **shape)),
+        perturbed(ModelConfig(7, backbone="encoder", **shape)),
+    ):
+        with pytest.raises(ValueError, match="only a DSL model with DiT's blocks"):
+            at_endpoints(model)
+    with pytest.raises(ValueError, match="text8-tiny-ar is no DSL model"):
+        convert_masked("text8-tiny-ar", tmp_path / "out")
+
+
+def test_the_command_makes_a_masked_model_that_can_be_trained_on(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["convert", "masked", "text8-tiny", str(tmp_path / "masked")]) == 0
+    assert "2,9" in capsys.readouterr().out
+    made = load(tmp_path / "masked")
+    assert made.family.name == "mdlm"
+    tokens = torch.randint(MASK, 27, (2, 32))
+    with torch.no_grad():
+        assert_near(
+            made.denoiser(Endpoints(tokens)), load("text8-tiny").denoiser(Endpoints(tokens))
+        )

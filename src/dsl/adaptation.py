@@ -1,10 +1,12 @@
-"""Autoregressive llamas become masked ones, and masked ones localized ones (section 5.1).
+"""Autoregressive llamas become masked ones, masked ones localized ones (section 5.1), and back.
 
 The weights stay; what changes is what may be asked of them. A masked network sees both sides and
 has a row for [MASK]; a localized one sees mixtures of the rows.
 """
 
 from __future__ import annotations
+
+from dataclasses import fields
 
 import torch
 from jaxtyping import Float
@@ -15,6 +17,7 @@ from dsl.denoiser import Endpoints
 from dsl.families.mdlm import MdlmModel, MdlmShape
 from dsl.models.ar import ArModel
 from dsl.models.config import ModelConfig, codebook_for
+from dsl.models.dit import DiT
 from dsl.models.llama import Llama
 from dsl.models.model import DSLModel
 from dsl.streams import stream
@@ -27,13 +30,38 @@ DIFFERENT = 0.85
 def masked(model: ArModel) -> MdlmModel:
     """Let a causal network see both sides; the row of [MASK] is the mean of the tokens' rows."""
     _require_llama(model)
-    fields = {name: value for name, value in model.config.to_dict().items() if name != "end"}
-    made = MdlmModel(MdlmShape.from_dict(fields))
+    sizes = {name: value for name, value in model.config.to_dict().items() if name != "end"}
+    made = MdlmModel(MdlmShape.from_dict(sizes))
     rows, begin = model.embedding[:-1].detach(), model.embedding[-1].detach()
     state = model.state_dict()
     del state["embedding"]
     state["backbone.begin"] = begin
     state["vocab_embed.embedding"] = torch.cat([rows, rows.mean(dim=0, keepdim=True)])
+    made.load_state_dict(state)
+    return made.eval()
+
+
+def at_endpoints(model: DSLModel) -> MdlmModel:
+    """Keep of a DSL model what it knows of masks and tokens: a masked model with its logits there.
+
+    The rows of tokens and of [MASK] are what the converter makes of the endpoint states.
+    """
+    config = model.config
+    if not isinstance(model.backbone, DiT) or config.evidence_logits:
+        raise ValueError(
+            "only a DSL model with DiT's blocks, whose logits have no scores of the state added, "
+            "becomes a masked model"
+        )
+    shape = config.to_dict()
+    own = {field.name for field in fields(MdlmShape)}
+    made = MdlmModel(MdlmShape.from_dict({n: value for n, value in shape.items() if n in own}))
+    everything = torch.arange(MASK, config.vocab_size, device=model.device).roll(-1)  # [MASK] last
+    state = {f"backbone.{n}": tensor for n, tensor in model.backbone.state_dict().items()}
+    with torch.no_grad():
+        rows = model.mixtures(Endpoints(everything.unsqueeze(0))).squeeze(0)
+    state["backbone.vocab_embed.embedding"] = rows
+    for name in ("backbone.output_layer.linear.weight", "backbone.output_layer.linear.bias"):
+        state[name] = torch.cat([state[name], torch.zeros_like(state[name][:1])])
     made.load_state_dict(state)
     return made.eval()
 
@@ -57,12 +85,12 @@ def localized(
     chosen = {} if codebook_dim is None else {"codebook_dim": codebook_dim}
     book = {**codebook_for(config.vocab_size, {}), **chosen}
     exact = book["codebook_dim"] >= config.vocab_size - 1
-    fields = {name: value for name, value in config.to_dict().items() if name != "cond_dim"}
+    sizes = {name: value for name, value in config.to_dict().items() if name != "cond_dim"}
     rows = source.vocab_embed.embedding.detach()
     made = DSLModel(
         ModelConfig.from_dict(
             {
-                **fields,
+                **sizes,
                 "backbone": "llama",
                 "codebook_dim": book["codebook_dim"],
                 "codebook": "simplex" if exact else "projected",

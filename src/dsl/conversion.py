@@ -1,4 +1,4 @@
-"""Checkpoint directories made of others: a DSL model of an MDLM checkpoint, or half the bytes."""
+"""Checkpoint directories made of others: DSL models of MDLM's and back, or half the bytes."""
 
 from __future__ import annotations
 
@@ -10,19 +10,20 @@ import torch
 from tokenizers import Tokenizer
 
 from dsl import files
-from dsl.adaptation import localized, masked_parity
+from dsl.adaptation import at_endpoints, localized, masked_parity
 from dsl.alphabet import Ancestry, respelled
 from dsl.data.cache import default_cache
 from dsl.data.corpora import prepare
 from dsl.data.tokenizer_choice import tokenizer_of
 from dsl.data.tokenizers import TOKENIZER, decode
 from dsl.families.mdlm import MdlmModel
-from dsl.families.table import DSL
+from dsl.families.table import DSL, FAMILIES
 from dsl.loading import bundled, directory, load
 from dsl.models import folder
 from dsl.models.mdlm_import import convert, parity, read
 from dsl.models.model import DSLModel
 
+MDLM = FAMILIES["mdlm"]
 CERTAIN = 50.0
 """A bias of [MASK] at which a masked position reads as nothing else: MDLM exactly."""
 COUNTED = 10_000_000
@@ -157,6 +158,18 @@ def _symbols(tokenizer: Tokenizer) -> list[str]:
 
 def _silent(*_: object) -> None:
     """Be told nothing."""
+
+
+def convert_masked(source: str | Path, out: Path) -> int:
+    """Write what a DSL model knows of masks and tokens as an MDLM model; return its weights."""
+    require_new(out)
+    model = load(source)
+    if not isinstance(model.denoiser, DSLModel) or model.weights is None:
+        raise ValueError(f"{source} is no DSL model")
+    made = at_endpoints(model.denoiser)
+    MDLM.write(made, out)
+    _beside(model.weights, out)
+    return sum(parameter.numel() for parameter in made.parameters())
 
 
 def halve(source: str | Path, out: Path) -> int:

@@ -30,10 +30,13 @@ class ConvertOptions:
     For alphabet, SOURCE is a DSL model of characters, and OUT will hold one that begins with all it
     knows and learns the characters of --corpus: capitals begin as their small letters.
 
+    For masked, SOURCE is a DSL model with DiT's blocks, and OUT will hold a masked model that says
+    the same wherever tokens are masked or known: the beginning of a control.
+
     For float16, SOURCE is any model of ours, and OUT will hold the same weights in half the bytes.
     """
 
-    system: tyro.conf.Positional[Literal["mdlm", "llama", "alphabet", "float16"]]
+    system: tyro.conf.Positional[Literal["mdlm", "llama", "alphabet", "masked", "float16"]]
     """Where the checkpoint comes from, or what it shall become."""
     source: tyro.conf.Positional[str]
     """The checkpoint: a directory, a file, a hub id, or the name of a bundled model."""
@@ -76,10 +79,13 @@ class ConvertOptions:
 def main(arguments: Sequence[str]) -> None:
     """Convert, and say how near the source the model is."""
     options = parse(ConvertOptions, "convert", arguments)
-    from dsl.conversion import convert_mdlm, halve
+    from dsl.conversion import convert_masked, convert_mdlm, halve
 
     if options.system == "float16":
         print(f"{options.out}: {halve(options.source, options.out):,} bytes")
+        return
+    if options.system == "masked":
+        print(f"{options.out}: {convert_masked(options.source, options.out):,} weights")
         return
     if options.system == "llama":
         _llama(options)
