@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
+from collections.abc import Iterator
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
-from dsl.benchmarks.correction import damage
+from dsl.benchmarks.correction import damage, table
 from dsl.benchmarks.correction.damage import Damaged, Task
 from dsl.benchmarks.correction.measures import Share, count, judged, level, score
 from dsl.benchmarks.correction.rivals import Localized, Masked, Nobody, SpellChecker
-from dsl.benchmarks.correction.table import measure
+from dsl.benchmarks.correction.table import Row, measure
+from dsl.cli.main import main
 from dsl.correction.correct import Policy, correct
 from dsl.correction.formats import plain
 from dsl.correction.reading import Reading
@@ -133,6 +139,31 @@ def test_confidences_are_heeded_or_not() -> None:
     assert len([d for d in untold.doubt if d == d]) > 10, "everything is doubtful"
 
 
+def test_a_benchmark_goes_on_where_it_stopped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Rows are kept as they come, not measured twice, and not mixed with those of another run."""
+    kept, asked = tmp_path / "rows.jsonl", []
+    made = measure(Task("toy", damage.slipped), Nobody(), (), [damage.slipped(TEXT, 0)] * 3)
+
+    def run(*, done: set[tuple[str, str]], seed: int, **_: Any) -> Iterator[Row | str]:
+        asked.append(set(done))
+        for name in ("first", "second"):
+            if ("toy", name) not in done:
+                yield f"toy: {name}"
+                yield replace(made, rival=name, seed=seed)
+
+    monkeypatch.setattr(table, "run", run)
+    order = ["bench", "correction", "--texts", "3", "--out", str(kept)]
+    kept.write_text(json.dumps(asdict(replace(made, rival="first"))) + "\n")
+    assert main(order) == 0
+    assert asked == [{("toy", "first")}] and len(kept.read_text().splitlines()) == 2
+    assert "second" in capsys.readouterr().out
+    assert main(order) == 0 and len(kept.read_text().splitlines()) == 2
+    assert main([*order, "--seed", "1"]) != 0
+    assert "rows of 3 texts and seed 0, this run has 3 and 1" in capsys.readouterr().err
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(
     shutil.which("tesseract") is None and not os.environ.get("DSL_NO_SKIP"),
@@ -149,9 +180,11 @@ def test_worn_pages_are_read_with_errors_that_confidences_tell() -> None:
     sure, doubtful = ([r for c, r in sample if (c > 0.99) == high] for high in (True, False))
     assert np.mean(sure) > np.mean(doubtful) + 0.1
     task = Task("OCR", damage.page("heavy"), confidences=True, lengths=True)
-    rivals = contenders(task, load("english-tiny"), fit(sample))
+    model = load("english-tiny")
+    rivals = contenders(task, model, [Masked(model)])
     names = [rival.name for rival in rivals]
     assert names[0] == "no correction" and len(names) == len(set(names)) == 10
     best = next(rival for rival in rivals if rival.name == "DSL with confidences, marginal")
-    row = measure(task, best, pages[:2], pages)
+    assert isinstance(best, Localized)
+    row = measure(task, replace(best, trust=fit(sample)), pages[:2], pages)
     assert row.score.characters_wrong.value < row.before

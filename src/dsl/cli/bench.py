@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Literal
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
 
 import tyro
 from rich.box import SIMPLE_HEAD
@@ -14,6 +15,10 @@ from rich.table import Table
 
 from dsl.arguments import SEEDS, within
 from dsl.cli.options import parse
+from dsl.files import parse_json, require_place
+
+if TYPE_CHECKING:
+    from dsl.benchmarks.correction.table import Row
 
 
 @dataclass(frozen=True)
@@ -28,8 +33,9 @@ class BenchOptions:
     and the data loader. memory: the peak of two training steps of the small network with GPT-2's
     vocabulary at L = 1024. correction: texts of ten kinds of damage, corrected by spell checkers,
     a masked model and DSL without and with confidences; needs Tesseract and the extra
-    correction-bench. trust: what Tesseract's confidences mean. page: one worn page, read and
-    corrected; --seed chooses it.
+    correction-bench; goes on where it stopped if it is given --out. trust: what Tesseract's
+    confidences mean. belief: how many of the changes to its pages are right. page: one worn page,
+    read and corrected; --seed chooses it.
     """
 
     what: tyro.conf.Positional[
@@ -42,6 +48,7 @@ class BenchOptions:
             "memory",
             "correction",
             "trust",
+            "belief",
             "page",
         ]
     ]
@@ -55,11 +62,15 @@ class BenchOptions:
     compile: bool = False
     """For training: also time a DSL step fused by torch.compile, which takes a minute to make."""
     texts: int = 60
-    """For correction and trust: passages of each kind of damage."""
+    """For correction, trust and belief: passages of each kind of damage."""
     only: tuple[str, ...] = ()
     """For correction: kinds of damage whose names begin so, such as "OCR"; all if not given."""
     language_model: bool = False
     """For correction: also ask SmolLM2 to correct twelve of the texts, which takes long."""
+    masked: Path | None = None
+    """For correction: a masked model of characters that takes part too."""
+    out: Path | None = None
+    """For correction: a .jsonl file that keeps every row; what it has is not measured again."""
     seed: int = 0
     """Where the random numbers start."""
     json: bool = False
@@ -78,7 +89,7 @@ def main(arguments: Sequence[str]) -> None:
 
     rows: list[object] = []
     errors = Console(stderr=True)
-    if options.what in ("correction", "trust", "page"):
+    if options.what in ("correction", "trust", "belief", "page"):
         _correction(options, errors)
         return
     if options.what in ("speed", "pace"):
@@ -116,31 +127,54 @@ def _correction(options: BenchOptions, errors: Console) -> None:
     """Measure corrections, and print each row when it is there."""
     from dsl.benchmarks.correction import table
 
-    if options.what == "trust":
-        found = table.measured_trust(n=options.texts, seed=options.seed)
+    if options.what in ("trust", "belief"):
+        measured = table.measured_trust if options.what == "trust" else table.measured_belief
+        found = measured(n=options.texts, seed=options.seed)
         print(json.dumps(asdict(found)))
         return
     if options.what == "page":
         for name, text in table.one_page(options.seed).items():
             print(f"--- {name}\n{text}\n")
         return
-    made: list[table.Row] = []
+    made = [] if options.out is None else _measured(options.out, options)
     for row in table.run(
         n=options.texts,
         seed=options.seed,
         only=options.only,
+        masked=options.masked,
         language_model=options.language_model,
+        done={(row.task, row.rival) for row in made},
     ):
         if isinstance(row, str):
             errors.print(row)
-        else:
-            made.append(row)
+            continue
+        made.append(row)
+        if options.out is not None:
+            with options.out.open("a", encoding="utf-8") as kept:
+                kept.write(json.dumps(asdict(row)) + "\n")
     if not made:
         raise ValueError(f"no kind of damage begins with {' or '.join(options.only)}")
     if options.json:
         print(json.dumps([asdict(row) for row in made]))
         return
     show([row.flat() for row in made], as_json=False)
+
+
+def _measured(path: Path, options: BenchOptions) -> list[Row]:
+    """Read the rows that an earlier run kept, and refuse those of another one."""
+    from dsl import strict
+    from dsl.benchmarks.correction.table import ASKED, Row
+
+    require_place(path)
+    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+    rows = [strict.read(Row, parse_json(line.encode(), str(path)), str(path)) for line in lines]
+    for row in rows:
+        if row.seed != options.seed or row.texts not in (options.texts, min(ASKED, options.texts)):
+            raise ValueError(
+                f"{path} has rows of {row.texts} texts and seed {row.seed}, this run has "
+                f"{options.texts} and {options.seed}; give it another --out"
+            )
+    return rows
 
 
 MOST_COLUMNS = 7

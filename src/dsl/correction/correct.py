@@ -23,7 +23,7 @@ from dsl.correction.lengths import LengthErrors
 from dsl.correction.reading import Reading
 from dsl.correction.result import Correction, Edit
 from dsl.correction.rewording import rewordings
-from dsl.correction.tesseract import MEASURED
+from dsl.correction.tesseract import BELIEVED, MEASURED
 from dsl.correction.trust import Trust
 from dsl.correction.view import View, sections
 from dsl.correction.windows import MARGIN
@@ -49,8 +49,9 @@ class Policy:
     """Mark what falls short of the threshold, gaps among it, instead of leaving it alone or
     filling the gap all the same."""
     belief: Trust | None = None
-    """How many of the changes of a stated probability are right, if that was measured: networks are
-    surer than they should be among characters that were misread."""
+    """How many of the changes of a stated probability are right: networks are surer than they
+    should be among characters that were misread. If not given, what was measured of Tesseract's
+    characters and the default model, or what the network states."""
 
     def __post_init__(self) -> None:
         probability("threshold", self.threshold)
@@ -108,6 +109,8 @@ def correct(
     errors = errors or ErrorModel()
     if errors.trust is None:
         errors = replace(errors, trust=MEASURED.get(reading.scale))
+    if policy.belief is None and network.name == DEFAULT_MODEL:
+        policy = replace(policy, belief=BELIEVED.get(reading.scale))
     doubt = array("d", [math.nan]) * len(reading.symbols)
     found: list[Edit] = []
     for section in sections(reading.symbols, 2 * margin):

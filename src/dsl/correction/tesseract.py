@@ -23,3 +23,7 @@ MEASURED = {
         ),
     ),
 }  # fmt: skip
+
+BELIEVED: dict[str, Trust] = {}
+"""How many of the changes that the default model proposes are right, by the probability it states:
+`dsl bench belief --texts 16`, seed 0."""

@@ -70,6 +70,10 @@ class Trust:
         return strict.read(cls, values, str(path))
 
 
+AS_STATED = Trust()
+"""Confidences that mean what they say."""
+
+
 def labelled(reading: Reading, written: str) -> list[tuple[float, bool]]:
     """Return the confidence of every character that has one, and whether it was read rightly.
 

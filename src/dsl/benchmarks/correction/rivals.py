@@ -23,7 +23,7 @@ from dsl.correction.reading import Reading
 from dsl.correction.result import Correction
 from dsl.correction.spelling import Spelling
 from dsl.correction.symbol import Symbol
-from dsl.correction.trust import Trust
+from dsl.correction.trust import AS_STATED, Trust
 from dsl.extras import require
 from dsl.hints import Hint, Known, Unknown
 from dsl.loading import Model
@@ -149,7 +149,7 @@ class Refilling(ErrorModel):
 
 @dataclass(frozen=True)
 class Masked:
-    """The same network as a masked model: doubtful characters are masked and filled in again."""
+    """A network as a masked model: doubtful characters are masked and filled in again."""
 
     model: Model
     name: str = "masked and refilled"
@@ -157,7 +157,9 @@ class Masked:
 
     def __call__(self, reading: Reading, setting: float) -> Correction:
         """Fill in what is below the setting, the surest first."""
-        return correct(reading, self.model, errors=Refilling(sure=setting), policy=Policy())
+        return correct(
+            reading, self.model, errors=Refilling(sure=setting), policy=Policy(belief=AS_STATED)
+        )
 
 
 @dataclass(frozen=True)
@@ -197,5 +199,5 @@ class Localized:
             self.model,
             errors=errors,
             lengths=lengths,
-            policy=Policy(self.mode, threshold=0.0),
+            policy=Policy(self.mode, threshold=0.0, belief=AS_STATED),
         )

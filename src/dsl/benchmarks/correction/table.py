@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -12,12 +12,13 @@ from dsl.benchmarks.correction import rivals
 from dsl.benchmarks.correction.damage import Damaged, Task, page, tasks
 from dsl.benchmarks.correction.instructed import Instructed
 from dsl.benchmarks.correction.measures import Counted, Score, count, judged, score
-from dsl.benchmarks.correction.pages import FONTS, WEAR, printed, recognised
+from dsl.benchmarks.correction.pages import WEAR
 from dsl.benchmarks.correction.passages import passages
 from dsl.benchmarks.correction.rivals import Localized, Masked, Nobody, Rival, SpellChecker
 from dsl.correction.correct import DEFAULT_MODEL, Policy, correct
+from dsl.correction.lengths import LengthErrors
 from dsl.correction.result import Correction
-from dsl.correction.trust import FEWEST, Trust, fit, labelled
+from dsl.correction.trust import AS_STATED, FEWEST, Trust, fit, labelled
 from dsl.loading import Model, load
 
 FITTED_ON = 12
@@ -42,6 +43,7 @@ class Row:
     before: float
     """Wrong characters before, as a share of those written."""
     score: Score
+    seed: int = 0
 
     def flat(self) -> dict[str, object]:
         """Return the columns of a table for people."""
@@ -63,7 +65,9 @@ def run(
     seed: int = 0,
     only: Sequence[str] = (),
     model: str | Path = DEFAULT_MODEL,
+    masked: str | Path | None = None,
     language_model: bool = False,
+    done: Collection[tuple[str, str]] = (),
 ) -> Iterator[Row | str]:
     """Measure every rival on every task; sentences about the progress come between.
 
@@ -72,10 +76,15 @@ def run(
         seed: Which passages, and everything random in the damage.
         only: Tasks whose names begin so; all if not given.
         model: The DSL model.
+        masked: A model that was trained as a masked one; the DSL model is asked as one besides.
         language_model: Whether a small language model is asked as well, about few of the texts.
+        done: Tasks and rivals that were measured before and are left out.
     """
     instructed = Instructed.load() if language_model else None
     network = load(model)
+    refilling = [Masked(network)]
+    if masked is not None:
+        refilling.append(Masked(load(masked), name="masked model, trained as one"))
     test, held = (
         passages(size, seed=seed, split=split)
         for size, split in ((n, "test"), (FITTED_ON, "validation"))
@@ -90,21 +99,26 @@ def run(
     for task in tasks(vocabulary):
         if only and not task.name.startswith(tuple(only)):
             continue
+        present = contenders(task, network, refilling)
+        if instructed is not None and not task.gaps:
+            present.append(instructed)
+        present = [rival for rival in present if (task.name, rival.name) not in done]
+        if not present:
+            continue
         yield f"damaging texts: {task.name}"
         fitted, damaged, more = (
             [task.damage(text, seed + number) for number, text in enumerate(texts)]
             for texts in (held, test, further if task.confidences else ())
         )
         trust = _trust(fitted) if task.confidences else None
-        for rival in contenders(task, network, trust):
+        for rival in present:
             yield f"{task.name}: {rival.name}"
-            yield measure(task, rival, fitted, damaged, more)
-        if instructed is not None and not task.gaps:
-            yield f"{task.name}: {instructed.name}"
-            yield measure(task, instructed, (), damaged[:ASKED])
+            told = replace(rival, trust=trust) if isinstance(rival, Localized) else rival
+            few = damaged[:ASKED] if rival is instructed else damaged
+            yield replace(measure(task, told, fitted, few, more), seed=seed)
 
 
-def contenders(task: Task, model: Model, trust: Trust | None) -> list[Rival]:
+def contenders(task: Task, model: Model, refilling: Sequence[Masked]) -> list[Rival]:
     """List who takes part in a task: nobody looks for confidences where there are none."""
     checkers = (
         {}
@@ -119,16 +133,16 @@ def contenders(task: Task, model: Model, trust: Trust | None) -> list[Rival]:
             for name, look_up in checkers.items()
         ]
     if task.confidences or task.gaps:
-        found.append(Masked(model))
+        found += refilling
     typed = task.name == "neighbouring keys"
     if not task.gaps:
         found.append(Localized(model, heeds=False, typed=typed))
         if task.lengths and not task.confidences:
             found.append(Localized(model, heeds=False, lengths=True))
     if task.confidences or task.gaps:
-        found += [Localized(model, mode=mode, trust=trust) for mode in ("surest", "marginal")]
+        found += [Localized(model, mode=mode) for mode in ("surest", "marginal")]
         if task.lengths:
-            found.append(Localized(model, trust=trust, lengths=True))
+            found.append(Localized(model, lengths=True))
     return found
 
 
@@ -190,15 +204,24 @@ def _trust(fitted: Sequence[Damaged]) -> Trust:
 
 def measured_trust(*, n: int = 48, seed: int = 0) -> Trust:
     """Fit what Tesseract's confidences of characters mean, on validation pages of every wear."""
-    import numpy as np
+    return fit([pair for one in _worn(n, seed) for pair in labelled(one.reading, one.written)])
 
-    sample = []
-    for wear in WEAR.values():
+
+def measured_belief(*, n: int = 16, seed: int = 0) -> Trust:
+    """Fit how many of the changes that `dsl correct` proposes to Tesseract's pages are right."""
+    asked = Policy(threshold=0.0, belief=AS_STATED)
+    return fit([
+        pair
+        for one in _worn(n, seed)
+        for pair in judged(one, correct(one.reading, lengths=LengthErrors(), policy=asked))
+    ])  # fmt: skip
+
+
+def _worn(n: int, seed: int) -> Iterator[Damaged]:
+    """Read validation pages of every wear."""
+    for wear in WEAR:
         for number, text in enumerate(passages(n, seed=seed, split="validation")):
-            generator = np.random.default_rng([seed + number, len(text)])
-            sheet = printed(text, FONTS[(seed + number) % len(FONTS)], wear, generator)
-            sample += labelled(recognised(sheet), text)
-    return fit(sample)
+            yield page(wear)(text, seed + number)
 
 
 def one_page(number: int) -> dict[str, str]:
@@ -208,7 +231,7 @@ def one_page(number: int) -> dict[str, str]:
         number: Which of the test pages, and how it is worn.
     """
     worn = page("middle")(passages(number + 1, seed=0)[number], number)
-    corrected = correct(worn.reading).text
+    corrected = correct(worn.reading, lengths=LengthErrors()).text
     found = count(worn, corrected)
     return {
         "read by Tesseract": worn.reading.text,
