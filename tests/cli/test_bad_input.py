@@ -281,6 +281,7 @@ NEEDED: dict[str, dict[str, Any]] = {
     "likelihood": {"model": TOY, "corpus": "x.txt"},
     "calibrate": {"model": TOY, "corpus": "x.txt"},
     "probe": {"model": TOY, "corpus": "x.txt"},
+    "divergence": {"model": TOY, "corpus": "x.txt"},
     "evaluate": {"samples": Path("x.jsonl"), "reference": "cyclic-7"},
     "compare": {"cells": (), "out": Path("out"), "reference": "cyclic-7"},
     "convert": {"system": "mdlm", "source": "x", "out": Path("out")},

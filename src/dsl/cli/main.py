@@ -25,6 +25,7 @@ VERBS = {
     "calibrate": "Measure whether a model's confidence can be believed.",
     "probe": "Damage held-out text, and count how much of it a model puts right.",
     "evaluate": "Measure samples against real text, with errors and a protocol.",
+    "divergence": "Find how far a model is from the known source of its corpus, both ways.",
     "compare": "Compare models and samplers over steps and seeds: table and figure.",
     "figure": "Draw training curves or a comparison from files.",
     "convert": "Turn a pretrained model into a DSL model.",

@@ -28,12 +28,16 @@ class Teacher:
 
     @classmethod
     def load(cls, path: Path, *, device: str = "cpu") -> Teacher:
-        """Read a directory; only a causal model can say what a text costs."""
-        model = load(path, device=device)
+        """Read a directory."""
+        return cls.of(load(path, device=device))
+
+    @classmethod
+    def of(cls, model: Model) -> Teacher:
+        """Take a model; only a causal one can say what a text costs."""
         if not isinstance(model.denoiser, ArModel) or model.tokenizer is None:
             raise ValueError(
-                f"{path} holds a model of family {model.family.name}; a judge of ours is a causal "
-                "one with its tokenizer"
+                f"{model.name} is a model of family {model.family.name}; a judge of ours is a "
+                "causal one with its tokenizer"
             )
         return cls(model)
 
