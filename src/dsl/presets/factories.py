@@ -11,6 +11,7 @@ from typing import Literal
 from dsl.sampling.ancestral import Ancestral
 from dsl.sampling.categorical import Draw
 from dsl.sampling.clocked import ClockedAncestral
+from dsl.sampling.confident import Confident, Sureness
 from dsl.sampling.corrector import Corrector
 from dsl.sampling.edm import Edm
 from dsl.sampling.localize import Localize
@@ -116,6 +117,11 @@ def first_hitting(steps: int | None = None, *, draw: Draw = Draw()) -> Sampler:
 def roar(*, shared: bool = False, draw: Draw = Draw()) -> Sampler:
     """Random-order autoregression; `shared` takes one order for the batch, as the paper did."""
     return Reveal("shared" if shared else "random", draw)
+
+
+def confident(steps: int, *, order: Sureness = "probability", draw: Draw = Draw()) -> Sampler:
+    """Reveal what the network is surest of first, an equal share in every step."""
+    return Confident(steps, order, draw)
 
 
 def causal(*, draw: Draw = Draw()) -> Sampler:

@@ -31,6 +31,7 @@ PRESETS: dict[str, Factory] = {
     "first-hitting": factories.first_hitting,
     "roar": factories.roar,
     "causal": factories.causal,
+    "confident": factories.confident,
     "localize": factories.localize,
     "edm": factories.edm,
     "hybrid": factories.hybrid,
