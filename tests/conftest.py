@@ -8,6 +8,7 @@ from typing import TypeVar
 
 import pytest
 import torch
+from hypothesis import HealthCheck, settings
 from torch import Tensor
 
 from dsl import oracle
@@ -24,6 +25,11 @@ os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")
 # tests start read the variable.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 torch.set_num_threads(1)
+
+
+# Nor may a busy machine fail a test of generated examples for taking its time.
+settings.register_profile("dsl", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("dsl")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -20,7 +22,8 @@ from dsl.correction.reading import Reading
 from dsl.correction.result import Correction, Edit
 from dsl.correction.substitutions import ask
 from dsl.correction.symbol import Symbol
-from dsl.correction.trust import Trust
+from dsl.correction.tesseract import BELIEVED, CHARACTERS
+from dsl.correction.trust import AS_STATED, Trust
 from dsl.correction.view import View, sections
 from dsl.correction.windows import windows
 from dsl.evidence import log_likelihood
@@ -244,3 +247,21 @@ def test_probabilities_are_put_right_before_the_threshold() -> None:
     assert bold.edits and not kept, "nothing is likelier than not any more"
     halved = Policy(threshold=0.0, belief=Trust((0.0, 1.0), (0.0, 0.5))).kept(bold.edits)
     assert [e.probability for e in halved] == pytest.approx([e.probability / 2 for e in bold.edits])
+
+
+def test_changes_of_tesseracts_characters_are_believed_as_far_as_was_measured() -> None:
+    """Only where it was measured: that reader, that model, and unless somebody says otherwise."""
+    text = "the goverment of the Unlted States"
+    symbols = [Symbol(c, i, i + 1, 0.9 if c == "l" else 0.999) for i, c in enumerate(text)]
+    asked = Policy("marginal", threshold=0.0)
+
+    def proposed(scale: str, model: str = "english-tiny", **policy: Any) -> list[float]:
+        made = correct(Reading(text, symbols, scale=scale), model, policy=replace(asked, **policy),
+                       errors=ErrorModel(trust=AS_STATED))  # fmt: skip
+        return [edit.probability for edit in made.edits]
+
+    stated = proposed(CHARACTERS, belief=AS_STATED)
+    assert stated and stated == proposed("")
+    believed = proposed(CHARACTERS)
+    assert believed == [BELIEVED[CHARACTERS](p) for p in stated] != stated
+    assert proposed(CHARACTERS, "text8-tiny") == proposed("", "text8-tiny")

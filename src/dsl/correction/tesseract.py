@@ -24,6 +24,17 @@ MEASURED = {
     ),
 }  # fmt: skip
 
-BELIEVED: dict[str, Trust] = {}
-"""How many of the changes that the default model proposes are right, by the probability it states:
-`dsl bench belief --texts 16`, seed 0."""
+BELIEVED = {
+    CHARACTERS: Trust(
+        (
+         0.1680, 0.2663, 0.3775, 0.4498, 0.4798, 0.5306, 0.5910, 0.6406, 0.7148, 0.8250, 0.8972,
+         0.9516, 0.9909, 0.9995,
+        ),
+        (
+         0.1250, 0.1346, 0.1582, 0.1667, 0.1964, 0.2611, 0.2969, 0.3358, 0.3667, 0.4962, 0.5833,
+         0.7013, 0.8469, 0.9932,
+        ),
+    ),
+}  # fmt: skip
+"""How many of the changes that the default model proposes to such characters are right, by the
+probability that it states: `dsl bench belief --texts 16`, seed 0."""
