@@ -65,6 +65,8 @@ class BenchOptions:
     """For correction, trust and belief: passages of each kind of damage."""
     only: tuple[str, ...] = ()
     """For correction: kinds of damage whose names begin so, such as "OCR"; all if not given."""
+    by: tuple[str, ...] = ()
+    """For correction: who corrects, by the beginnings of the names in the table; all if not given."""
     language_model: bool = False
     """For correction: also ask SmolLM2 to correct twelve of the texts, which takes long."""
     masked: Path | None = None
@@ -141,6 +143,7 @@ def _correction(options: BenchOptions, errors: Console) -> None:
         n=options.texts,
         seed=options.seed,
         only=options.only,
+        by=options.by,
         masked=options.masked,
         language_model=options.language_model,
         done={(row.task, row.rival) for row in made},
@@ -153,7 +156,10 @@ def _correction(options: BenchOptions, errors: Console) -> None:
             with options.out.open("a", encoding="utf-8") as kept:
                 kept.write(json.dumps(asdict(row)) + "\n")
     if not made:
-        raise ValueError(f"no kind of damage begins with {' or '.join(options.only)}")
+        raise ValueError(
+            f"no kind of damage and nobody who corrects begins with "
+            f"{' or '.join((*options.only, *options.by))}"
+        )
     if options.json:
         print(json.dumps([asdict(row) for row in made]))
         return

@@ -64,6 +64,7 @@ def run(
     n: int = 60,
     seed: int = 0,
     only: Sequence[str] = (),
+    by: Sequence[str] = (),
     model: str | Path = DEFAULT_MODEL,
     masked: str | Path | None = None,
     language_model: bool = False,
@@ -75,6 +76,7 @@ def run(
         n: Test texts of each task.
         seed: Which passages, and everything random in the damage.
         only: Tasks whose names begin so; all if not given.
+        by: Rivals whose names begin so; all if not given.
         model: The DSL model.
         masked: A model that was trained as a masked one; the DSL model is asked as one besides.
         language_model: Whether a small language model is asked as well, about few of the texts.
@@ -102,7 +104,11 @@ def run(
         present = contenders(task, network, refilling)
         if instructed is not None and not task.gaps:
             present.append(instructed)
-        present = [rival for rival in present if (task.name, rival.name) not in done]
+        present = [
+            rival
+            for rival in present
+            if (task.name, rival.name) not in done and (not by or rival.name.startswith(tuple(by)))
+        ]
         if not present:
             continue
         yield f"damaging texts: {task.name}"
