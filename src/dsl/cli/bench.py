@@ -66,7 +66,7 @@ class BenchOptions:
     only: tuple[str, ...] = ()
     """For correction: kinds of damage whose names begin so, such as "OCR"; all if not given."""
     by: tuple[str, ...] = ()
-    """For correction: who corrects, by the beginnings of the names in the table; all if not given."""
+    """For correction: who corrects, by how their names in the table begin; all if not given."""
     language_model: bool = False
     """For correction: also ask SmolLM2 to correct twelve of the texts, which takes long."""
     masked: Path | None = None
