@@ -103,8 +103,9 @@ def test_a_spell_checker_keeps_capitals_and_heeds_doubt() -> None:
     assert Nobody()(doubted, 0.0) == text
 
 
-def test_a_masked_model_fills_in_what_was_doubted_and_believes_the_rest() -> None:
-    model = load("text8-tiny")
+@pytest.mark.parametrize("name", ["text8-tiny", "text8-tiny-mdlm"])
+def test_a_masked_model_fills_in_what_was_doubted_and_believes_the_rest(name: str) -> None:
+    model = load(name)
     wrong = "the histery of the united states"
     found = Masked(model)(read(wrong, 0.99, {8: 0.2}), 0.5)
     assert [edit.place for edit in found.edits] in ([8], [])

@@ -10,19 +10,19 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 from dsl.arguments import probability
 from dsl.correction.spelling import Spelling
 from dsl.correction.symbol import Symbol
-from dsl.correction.trust import Trust
+from dsl.correction.trust import AS_STATED, Trust
+from dsl.denoiser import Question
 from dsl.hints import Confident, Hint, Known, NBest, Unknown
 
 CERTAIN = 0.999
 """A confidence from which on a character is pinned: it never changes."""
 LEAST = 1e-6
 """The least confidence that is believed: nobody is sure that a character is another one."""
-AS_STATED = Trust()
-"""Confidences are believed as they are."""
 
 
 @dataclass(frozen=True)
@@ -38,6 +38,8 @@ class ErrorModel:
     spread: float = 0.4
     """The share of the doubt that is left to all characters: what is commonly confused need not
     hold what was written, nor need the alternatives of a reader that is not trusted."""
+    asks: ClassVar[Question] = "states"
+    """What a network must answer to be told all this."""
 
     def __post_init__(self) -> None:
         probability("rate", self.rate)

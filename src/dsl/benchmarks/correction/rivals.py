@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files as packaged
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 from dsl.correction.confusions import keyboard
 from dsl.correction.correct import Policy, correct
@@ -24,6 +24,7 @@ from dsl.correction.result import Correction
 from dsl.correction.spelling import Spelling
 from dsl.correction.symbol import Symbol
 from dsl.correction.trust import AS_STATED, Trust
+from dsl.denoiser import Question
 from dsl.extras import require
 from dsl.hints import Hint, Known, Unknown
 from dsl.loading import Model
@@ -140,6 +141,7 @@ class Refilling(ErrorModel):
     """Mask what is below a confidence, and believe the rest: what a masked model can do."""
 
     sure: float = 0.9
+    asks: ClassVar[Question] = "endpoints"
 
     def hint(self, symbol: Symbol, token: int, spelling: Spelling) -> Hint:
         """Return nothing, or certainty."""
