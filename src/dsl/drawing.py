@@ -10,6 +10,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+from dsl.automaton import Automaton
 from dsl.diagnostics.trace import Trace
 from dsl.generation import Job, Start, batches, run
 from dsl.hints import Hint
@@ -107,6 +108,8 @@ class Texts:
     seed: int = 0
     ending: Ending = "open"
     """What follows them."""
+    form: Automaton | None = None
+    """Which texts are allowed, if not all."""
 
     def __len__(self) -> int:
         return len(self.hints) * self.n
@@ -122,8 +125,11 @@ class Texts:
                     rows = [self.hints[i // self.n] for i in same]
                     start = Start.known(self.model, rows)
                     room = unseen(self.model, length, self.ending)
-                    job = Job(self.model, self.sampler, start, self.seed, tuple(same), room)
-                    yield job, same
+                    places = tuple(same)
+                    yield (
+                        Job(self.model, self.sampler, start, self.seed, places, room, self.form),
+                        same,
+                    )
 
         return cut
 
@@ -137,10 +143,11 @@ def completions(
     suffix: str = "",
     n: int = 1,
     seed: int = 0,
+    form: Automaton | None = None,
 ) -> Texts:
     """Begin every sequence with one of the texts, and end it with the suffix."""
     rows = [prompted(model, text, length, suffix) for text in texts]
-    return Texts(model, sampler, rows, n, seed)
+    return Texts(model, sampler, rows, n, seed, form=form)
 
 
 def infillings(

@@ -13,11 +13,13 @@ import torch
 from dsl import known_text, presets
 from dsl.arguments import sequence, whole_number
 from dsl.arguments import text as require_text
+from dsl.automaton import Automaton, matching
 from dsl.evidence import Evidence, Hints, given
 from dsl.loading import DEFAULT_MODEL, Model, loaded
 from dsl.sample_file import Sample
 from dsl.sampling.sampler import Sampler, redrawn
 from dsl.sampling.state import State
+from dsl.serving import allowed, require_served
 from dsl.streams import Streams
 from dsl.strict import shown
 from dsl.types import MASK
@@ -68,6 +70,8 @@ class Job:
     """The sequences that the rows of the start belong to; 0, 1, … if not given."""
     unseen: int = 0
     """Tokens that follow every sequence, of which nothing is known and which are not drawn."""
+    form: Automaton | None = None
+    """Which texts are allowed, if not all."""
 
     def __post_init__(self) -> None:
         whole_number("seed", self.seed, least=0)
@@ -81,6 +85,8 @@ class Job:
         state, hints = self.start.rows(places, device)
         network = followed(self.model.denoiser, self.unseen)
         denoiser = network if hints is None else given(network, hints)
+        if self.form is not None:
+            denoiser = matching(denoiser, self.form, state.tokens)
         streams = Streams.derive(self.seed, indices, device=device)
         states = self.sampler.steps(denoiser, state, generator=streams)
         return Batch(indices, denoiser, state, states)
@@ -121,29 +127,6 @@ class Batch:
     states: Iterator[State]
 
 
-def require_served(model: Model, sampler: Sampler) -> None:
-    """Refuse a sampler that asks what the model's family cannot answer, naming those that serve."""
-    missing = sampler.needs - model.family.answers
-    if missing:
-        serving = ", ".join(presets.serving(model.family.answers))
-        raise ValueError(
-            f"{model.name} is a model of family {model.family.name} and cannot be asked "
-            f"{' or '.join(ASKED[question] for question in sorted(missing))}, which this sampler "
-            f"does; it is served by {serving}"
-        )
-
-
-ASKED = {
-    "prefix": "what follows a prefix",
-    "endpoints": "about masked tokens anywhere",
-    "states": "about states between mask and token",
-    "clock": "at a stated SNR",
-    "time": "at a stated time",
-    "score": "for score ratios",
-    "quality": "how good a token is",
-}
-"""What a sampler asks, in words."""
-
 Follow = Callable[..., Iterator[State]]
 """Something that passes states through and learns from them, such as `Trace.follow`."""
 
@@ -180,6 +163,7 @@ def generate(
     temperature: float | None = None,
     top_p: float | None = None,
     hints: Hints | Sequence[Hints] | None = None,
+    match: str | None = None,
     seed: int = 0,
     batch_size: int = 32,
 ) -> list[Sample]:
@@ -201,6 +185,8 @@ def generate(
         top_p: Overrides the sampler's own: the mass of the tokens that are drawn from.
         hints: What is known of each position: one list for all sequences, or a list of such
             lists with one for each.
+        match: A regular expression that every whole text matches. The path draws one token at a
+            time: "roar", "causal" or "confident@T" with T the length.
         seed: With a sequence's index it determines the text.
         batch_size: Sequences drawn side by side.
     """
@@ -220,7 +206,8 @@ def generate(
     if prompt:
         rows = [known_text.prompted(model, prompt, length)]
     start = Start.known(model, rows) if rows else Start.blank(length)
-    return drawn(Job(model, path, start, seed), n, batch_size)
+    form = None if match is None else allowed(model, match)
+    return drawn(Job(model, path, start, seed, form=form), n, batch_size)
 
 
 def drawn(job: Job, n: int, batch_size: int) -> list[Sample]:

@@ -124,6 +124,17 @@ class Model:
         return True
 
     @property
+    def pieces(self) -> list[str]:
+        """The text of every token as it stands within a text; of a special, none."""
+        if self.tokenizer is None:
+            raise ValueError(f"{self.name} has no tokenizer, so its tokens have no text")
+        tokens = [token for token in range(self.vocab_size) if token not in self.specials]
+        before, found = self.decode(tokens[:1]), [""] * self.vocab_size
+        for token in tokens:  # after another one: alone, a token may lose its space
+            found[token] = self.decode([tokens[0], token])[len(before) :]
+        return found
+
+    @property
     def spaced(self) -> bool:
         """Whether tokens of words bring the space before them along."""
         return self.tokenizer is not None and pieces.spaced(self.tokenizer)

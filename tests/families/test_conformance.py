@@ -18,13 +18,14 @@ from dsl.evaluation.calibration import calibrate
 from dsl.families import table
 from dsl.families.family import ONCE_SHARED, Family
 from dsl.families.table import FAMILIES
-from dsl.generation import generate, require_served
+from dsl.generation import generate
 from dsl.likelihoods.effort import Effort
 from dsl.likelihoods.estimate import Estimator, Kind
 from dsl.models.config import ModelConfig
 from dsl.presets.names import PRESETS, example
 from dsl.scoring.score import score
 from dsl.scoring.validation import validator
+from dsl.serving import require_served
 from dsl.streams import Streams
 from dsl.teacher_forcing import Level
 from dsl.training.objective import Loss, Objective

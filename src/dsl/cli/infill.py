@@ -42,10 +42,10 @@ def main(arguments: Sequence[str]) -> None:
     options = parse(InfillOptions, "infill", arguments)
     from dsl.cli.drawing import draw, read_lines, read_sampler, what_is_given
     from dsl.drawing import infillings
-    from dsl.generation import require_served
     from dsl.known_text import count_characters
     from dsl.loading import load
     from dsl.provenance import about
+    from dsl.serving import require_served
 
     sampler = read_sampler(options.sampler, options)
     given = [options.text] if options.file is None else read_lines(options.file)

@@ -32,6 +32,9 @@ class SampleOptions(DrawingOptions):
     """A file with a prompt in every line, - for the standard input; -n sequences for each."""
     suffix: str = ""
     """Text that every sequence ends with."""
+    match: str | None = None
+    """A regular expression that every whole text matches; for paths that draw one token at a time,
+    such as roar and causal (extra match)."""
 
     def check(self) -> None:
         """Refuse values that no run can have."""
@@ -46,10 +49,10 @@ def main(arguments: Sequence[str]) -> None:
     options = parse(SampleOptions, "sample", arguments)
     from dsl.cli.drawing import draw, read_lines, read_sampler, what_is_given
     from dsl.drawing import completions
-    from dsl.generation import require_served
     from dsl.hints import Unknown
     from dsl.loading import load
     from dsl.provenance import about
+    from dsl.serving import allowed, require_served
 
     sampler = read_sampler(options.sampler, options)
     prompts = [options.prompt] if options.prompts is None else read_lines(options.prompts)
@@ -65,11 +68,14 @@ def main(arguments: Sequence[str]) -> None:
         suffix=options.suffix,
         n=options.n,
         seed=options.seed,
+        form=None if options.match is None else allowed(model, options.match),
     )
     gap = sum(isinstance(hint, Unknown) for hint in texts.hints[0])
     shown = [f"{prompt}[…]{options.suffix}" for prompt in prompts]
     if options.prompts is None:
         shown = [f"{options.prompt}[{gap}]{options.suffix}"]
+    if options.match is not None:
+        shown = [f"{text} matching {options.match}" for text in shown]
     description = about(
         model,
         sampler,

@@ -24,11 +24,11 @@ from dsl.evaluation.measurement import Tell, build, require_known
 from dsl.evaluation.protocol import require_same, text_hash
 from dsl.evaluation.settings import JudgeSettings
 from dsl.evaluation.summary import summarise
-from dsl.generation import require_served
 from dsl.loading import Model, load
 from dsl.processes import rank
 from dsl.provenance import about
 from dsl.sample_file import IDENTITY, read
+from dsl.serving import require_served
 
 
 @dataclass(frozen=True)

@@ -92,13 +92,7 @@ def run(
         for size, split in ((n, "test"), (FITTED_ON, "validation"))
     )
     further = passages(BELIEVED_ON, seed=seed + 1, split="validation")
-    counts = Counter(
-        word for text in passages(400, seed=1, split="validation") for word in text.split()
-    )
-    vocabulary = [
-        word for word, _ in counts.most_common(FREQUENT) if word.isalpha() and len(word) > 2
-    ]
-    for task in tasks(vocabulary):
+    for task in tasks(_frequent()):
         if only and not task.name.startswith(tuple(only)):
             continue
         present = contenders(task, network, refilling)
@@ -122,6 +116,13 @@ def run(
             told = replace(rival, trust=trust) if isinstance(rival, Localized) else rival
             few = damaged[:ASKED] if rival is instructed else damaged
             yield replace(measure(task, told, fitted, few, more), seed=seed)
+
+
+def _frequent() -> list[str]:
+    """List words that may be misheard for each other."""
+    texts = passages(400, seed=1, split="validation")
+    counts = Counter(word for text in texts for word in text.split())
+    return [word for word, _ in counts.most_common(FREQUENT) if word.isalpha() and len(word) > 2]
 
 
 def contenders(task: Task, model: Model, refilling: Sequence[Masked]) -> list[Rival]:

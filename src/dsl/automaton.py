@@ -1,0 +1,185 @@
+"""Texts of an allowed form: a regular expression as a machine over tokens, and as evidence.
+
+A machine says which texts are allowed as a whole. What it says of one position depends on what is
+known of the others: ℓ_i(v) = log P(allowed | token v at i, the known tokens), the others being
+drawn from their posteriors independently. Added to the logits it is Bayes' rule, exact if they are
+independent or known; and whatever is drawn one token at a time is always of the allowed form.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from dsl.denoiser import Denoiser, Endpoints
+from dsl.extras import require
+from dsl.types import MASK, Logits, Mask, Noisy, Rows, Tokens
+
+DEAD = -1
+"""Where no allowed text goes on."""
+MOST_STATES = 2_000
+"""A machine with more would be slower than the network."""
+
+
+@dataclass(frozen=True, eq=False)
+class Automaton:
+    """A deterministic finite machine that reads tokens."""
+
+    onward: Int[Tensor, "s v"]
+    """The state that each token leads to from each state, or DEAD."""
+    accepting: Bool[Tensor, "s"]
+    """Where a text may end. Every text begins at state 0."""
+
+    @classmethod
+    def of(cls, pattern: str, pieces: Sequence[str], end: int | None = None) -> Automaton:
+        """Compile a regular expression that the whole text must match.
+
+        Args:
+            pattern: The expression, as Python writes them.
+            pieces: The text of every token; a token without text is never allowed.
+            end: The token that ends a text and follows its end, if texts have one.
+        """
+        machine = _compiled(pattern)
+        states = [machine.initial, *(s for s in machine.states if s != machine.initial)]
+        number = {state: i for i, state in enumerate(states) if machine.islive(state)}
+        if machine.initial not in number:
+            raise ValueError(f"no text at all matches {pattern[:80]!r}")
+        if len(number) > MOST_STATES:
+            raise ValueError(
+                f"{pattern[:80]!r} needs {len(number):,} states; at most {MOST_STATES:,} will do"
+            )
+        live = list(number)
+        rows = [[number.get(_read(machine, s, text), DEAD) for text in pieces] for s in live]
+        accepting = [state in machine.finals for state in live]
+        onward = torch.tensor(rows)
+        if end is not None:  # one more state, in which nothing but the end follows
+            onward = torch.nn.functional.pad(onward, (0, 0, 0, 1), value=DEAD)
+            ended = len(live)
+            onward[:, end] = torch.tensor([ended if a else DEAD for a in accepting] + [ended])
+            accepting = [*accepting, True]
+        return cls(onward, torch.tensor(accepting))
+
+    def log_chance(self, p: Float[Tensor, "b l v"]) -> Logits:
+        """Return ℓ_i(v) = log P(allowed | v at i) of independent tokens, up to a constant of i.
+
+        Args:
+            p: A distribution for every position; of a known token it is certain.
+        """
+        move = self._transitions(p)
+        before, after = self._before(move), self._after(move)
+        ahead = torch.nn.functional.pad(after, (0, 1))  # DEAD is the last column
+        lead = ahead[:, :, self.onward]  # (b, l, s, v): the chance from where v leads
+        return torch.einsum("bls,blsv->blv", before, lead).log()
+
+    def _transitions(self, p: Float[Tensor, "b l v"]) -> Float[Tensor, "b l s t"]:
+        """Return the chance to come from one state to another, position by position."""
+        states = len(self.accepting)
+        into = self.onward.where(self.onward != DEAD, states)
+        rows = [p.new_zeros(*p.shape[:2], states + 1).index_add(2, to, p)[..., :-1] for to in into]
+        return torch.stack(rows, dim=2)
+
+    def _before(self, move: Float[Tensor, "b l s t"]) -> Float[Tensor, "b l s"]:
+        """Return how likely each state is before each position."""
+        here = torch.zeros_like(move[:, 0, 0])
+        here[:, 0] = 1.0
+        found = []
+        for step in move.unbind(dim=1):
+            found.append(here)
+            here = _scaled(torch.einsum("bs,bst->bt", here, step))
+        return torch.stack(found, dim=1)
+
+    def _after(self, move: Float[Tensor, "b l s t"]) -> Float[Tensor, "b l s"]:
+        """Return the chance of an allowed end from each state after each position."""
+        here = self.accepting.to(move).expand(len(move), -1)
+        found = []
+        for step in reversed(move.unbind(dim=1)):
+            found.append(here)
+            here = _scaled(torch.einsum("bt,bst->bs", here, step))
+        return torch.stack(found[::-1], dim=1)
+
+
+@dataclass(frozen=True, eq=False)
+class Matching:
+    """A denoiser of masks and tokens that is told that the text as a whole is allowed."""
+
+    denoiser: Denoiser
+    automaton: Automaton
+
+    @property
+    def vocab_size(self) -> int:
+        """The number of real tokens."""
+        return self.denoiser.vocab_size
+
+    @property
+    def device(self) -> torch.device:
+        """Where states have to be."""
+        return self.denoiser.device
+
+    def __call__(self, z: Noisy | Endpoints, /, *, at: Mask | None = None) -> Rows:
+        """Ask about all masked tokens, and weigh what is wanted by what the whole allows."""
+        if not isinstance(z, Endpoints):
+            raise ValueError("an allowed form is for masked paths: it knows masks and tokens only")
+        hidden = z.tokens == MASK
+        logits = self.denoiser(z, at=hidden).double()
+        known = torch.nn.functional.one_hot(z.tokens.clamp(min=0), self.vocab_size).double()
+        p = known.masked_scatter(hidden.unsqueeze(-1), logits.softmax(dim=-1))
+        rows = known.log().masked_scatter(hidden.unsqueeze(-1), logits)
+        asked = torch.ones_like(hidden) if at is None else at
+        told = (rows + self.automaton.log_chance(p))[asked]
+        if (told.amax(dim=-1) == -torch.inf).any():
+            raise ValueError(
+                "what is known or was drawn together cannot become a text of the allowed form; "
+                "draw one token at a time: roar, causal, or confident@T with T the length"
+            )
+        return told if at is not None else told.reshape(rows.shape)
+
+
+def matching(denoiser: Denoiser, automaton: Automaton, tokens: Tokens) -> Matching:
+    """Condition a denoiser on the form of the text, after a look whether it can have one.
+
+    Args:
+        denoiser: A network of masks and tokens.
+        automaton: Which texts are allowed.
+        tokens: The known tokens of a text, MASK elsewhere.
+    """
+    p = torch.nn.functional.one_hot(tokens.clamp(min=0), denoiser.vocab_size).double()
+    p[tokens == MASK] = 1 / denoiser.vocab_size
+    if not (p.log() + automaton.log_chance(p) > -torch.inf).any(dim=-1).all():
+        raise ValueError(
+            f"no text of {tokens.shape[1]} tokens, with those that are known, has the allowed form"
+        )
+    return Matching(denoiser, automaton)
+
+
+def _compiled(pattern: str) -> Any:
+    interegular = require("interegular", extra="match")
+    try:
+        machine = interegular.parse_pattern(pattern).to_fsm()
+    except Exception as error:  # the library raises what its parser happens to
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise ValueError(
+            f"{pattern[:80]!r} is no regular expression we can read: {reason}"
+        ) from None
+    return machine
+
+
+def _read(machine: Any, state: int, text: str) -> int | None:
+    """Return where a text leads; None where it leads nowhere, or is no text."""
+    if not text:
+        return None
+    here: int | None = state
+    for character in text:
+        here = machine.map.get(here, {}).get(machine.alphabet[character])
+        if here is None:
+            return None
+    return here
+
+
+def _scaled(weights: Float[Tensor, "b s"]) -> Float[Tensor, "b s"]:
+    """Divide by the sum, so that long texts do not underflow; nothing stays nothing."""
+    return weights / weights.sum(dim=-1, keepdim=True).clamp(min=1e-300)

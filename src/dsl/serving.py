@@ -1,0 +1,45 @@
+"""What a model may be used for: which samplers serve it, and whether its texts can have a form."""
+
+from __future__ import annotations
+
+from dsl import presets
+from dsl.arguments import text as require_text
+from dsl.automaton import Automaton
+from dsl.loading import Model
+from dsl.sampling.sampler import Sampler
+
+
+def require_served(model: Model, sampler: Sampler) -> None:
+    """Refuse a sampler that asks what the model's family cannot answer, naming those that serve."""
+    missing = sampler.needs - model.family.answers
+    if missing:
+        serving = ", ".join(presets.serving(model.family.answers))
+        raise ValueError(
+            f"{model.name} is a model of family {model.family.name} and cannot be asked "
+            f"{' or '.join(ASKED[question] for question in sorted(missing))}, which this sampler "
+            f"does; it is served by {serving}"
+        )
+
+
+ASKED = {
+    "prefix": "what follows a prefix",
+    "endpoints": "about masked tokens anywhere",
+    "states": "about states between mask and token",
+    "clock": "at a stated SNR",
+    "time": "at a stated time",
+    "score": "for score ratios",
+    "quality": "how good a token is",
+}
+"""What a sampler asks, in words."""
+
+
+def allowed(model: Model, pattern: str) -> Automaton:
+    """Compile a regular expression over the tokens of a model; a document's end may follow it."""
+    require_text("match", pattern)
+    if "endpoints" not in model.family.answers:
+        raise ValueError(
+            f"{model.name} is of family {model.family.name}: only a model that can be asked about "
+            "masked tokens anywhere writes texts of an allowed form"
+        )
+    end = model.end if model.documents else None
+    return Automaton.of(pattern, model.pieces, end)
