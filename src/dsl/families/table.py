@@ -8,6 +8,7 @@ from pathlib import Path
 from torch import nn
 
 from dsl.families.ar import ArFamily
+from dsl.families.ardm import ArdmFamily
 from dsl.families.dsl import DslFamily
 from dsl.families.family import Family
 from dsl.families.mdlm import MdlmFamily
@@ -16,7 +17,7 @@ from dsl.models import folder
 
 DSL = DslFamily()
 FAMILIES: dict[str, Family] = {
-    family.name: family for family in (DSL, MdlmFamily(), ArFamily(), VpFamily())
+    family.name: family for family in (DSL, MdlmFamily(), ArFamily(), VpFamily(), ArdmFamily())
 }
 
 
