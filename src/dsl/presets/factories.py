@@ -15,6 +15,7 @@ from dsl.sampling.confident import Confident, Sureness
 from dsl.sampling.corrector import Corrector
 from dsl.sampling.edm import Edm
 from dsl.sampling.localize import Localize
+from dsl.sampling.parallel import Parallel
 from dsl.sampling.refine import Commit, Refine
 from dsl.sampling.remask import Cap, Confidence, ForwardBackward, Rescale
 from dsl.sampling.reveal import FirstHitting, Reveal
@@ -191,3 +192,8 @@ def vp(steps: int, *, power: float = 2.0, draw: Draw = Draw()) -> Sampler:
 def timed(steps: int, *, draw: Draw = Draw()) -> Sampler:
     """Discrete diffusion's ancestral sampler, for networks that are told the time."""
     return TimedAncestral(steps, draw)
+
+
+def ardm(steps: int, *, draw: Draw = Draw()) -> Sampler:
+    """ARDM's parallel sampler: a random order in T steps, planned by the network's own losses."""
+    return Parallel(steps, draw)

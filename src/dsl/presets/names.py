@@ -37,6 +37,7 @@ PRESETS: dict[str, Factory] = {
     "hybrid": factories.hybrid,
     "vp": factories.vp,
     "timed": factories.timed,
+    "ardm": factories.ardm,
 }
 
 

@@ -18,6 +18,7 @@ from dsl.sampling.confident import Confident
 from dsl.sampling.corrector import Corrector
 from dsl.sampling.edm import Edm
 from dsl.sampling.localize import Localize
+from dsl.sampling.parallel import Parallel
 from dsl.sampling.refine import Commit, Refine
 from dsl.sampling.remask import Remask
 from dsl.sampling.reveal import FirstHitting, Reveal
@@ -39,6 +40,7 @@ KINDS: dict[str, type] = {
         ClockedAncestral,
         Confident,
         TimedAncestral,
+        Parallel,
     )
 }
 """The samplers that can be written in a file, by the name of their class."""
