@@ -36,6 +36,8 @@ PRESETS: dict[str, Factory] = {
     "hybrid": factories.hybrid,
     "vp": factories.vp,
     "timed": factories.timed,
+    "prism": factories.prism,
+    "prism-loop": factories.prism_loop,
 }
 
 
