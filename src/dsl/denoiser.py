@@ -160,6 +160,25 @@ class Rated(Denoiser, Protocol):
         ...
 
 
+@runtime_checkable
+class RatedAtOnce(Rated, Protocol):
+    """A rated denoiser of which one forward tells both."""
+
+    def rated(self, z: Endpoints, *, at: Mask) -> tuple[Rows, Float[Tensor, "b l"]]:
+        """Return the logits that `at` chooses, and the quality of every token of every sequence."""
+        ...
+
+
+def require_rated(network: object) -> Rated:
+    """Refuse a network that rates no tokens."""
+    if not isinstance(network, Rated):
+        raise ValueError(
+            "prism@T and prism-loop@T serve networks that rate their tokens; "
+            f"a {type(network).__name__} does not"
+        )
+    return network
+
+
 def require_clocked(network: object) -> Clocked:
     """Refuse a network that has no clock."""
     if not isinstance(network, Clocked):

@@ -122,7 +122,7 @@ class Run:
         shape = family.shape(tokenizer.get_vocab_size(), recipe.data.length, recipe.model)
         network = family.build(shape)
         if self.init is not None:
-            initialise(network, str(self.init), tokenizer)
+            initialise(network, str(self.init), tokenizer, fresh=family.fresh)
             self.watch.tell(f"began with the weights of {self.init}")
         encoding = hashlib.sha256(tokenizer.to_str().encode()).hexdigest()
         record(self.out, recipe, {"text": corpus.sha256, "tokenizer": encoding})
@@ -247,7 +247,9 @@ def record(out: Path, recipe: Recipe, data: dict[str, str]) -> None:
         files.write_text(out / RECIPE, recipes.write(recipe))
 
 
-def initialise(model: nn.Module, source: str, tokenizer: Tokenizer) -> None:
+def initialise(
+    model: nn.Module, source: str, tokenizer: Tokenizer, *, fresh: Sequence[str] = ()
+) -> None:
     """Fill a model with the weights of a checkpoint that reads text in the same way."""
     path = directory(source)
     table = path / tokenizers.TOKENIZER
@@ -259,7 +261,7 @@ def initialise(model: nn.Module, source: str, tokenizer: Tokenizer) -> None:
                 f"they differ; --set data.tokenizer={table} reads the corpus as the weights do"
             )
     try:
-        folder.load_tensors(path, model)
+        folder.load_tensors(path, model, fresh=fresh)
     except ValueError as error:
         raise ValueError(f"--init {source} does not fit the recipe's model: {error}") from error
 

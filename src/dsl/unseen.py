@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from dsl.denoiser import Continuous, Denoiser, Endpoints
+from dsl.denoiser import Continuous, Denoiser, Endpoints, Rated, RatedAtOnce
 from dsl.types import MASK, Codebook, Mask, Noisy, Rows
 
 
@@ -16,7 +16,8 @@ def followed(denoiser: Denoiser, unseen: int) -> Denoiser:
     """Let so many unknown tokens follow every state; γ = 0 is what nobody knows anything of."""
     if not unseen:
         return denoiser
-    kind = FollowedContinuous if isinstance(denoiser, Continuous) else Followed
+    kinds = (Continuous, FollowedContinuous), (RatedAtOnce, FollowedAtOnce), (Rated, FollowedRated)
+    kind = next((kind for asked, kind in kinds if isinstance(denoiser, asked)), Followed)
     return kind(denoiser, unseen)  # type: ignore[arg-type]
 
 
@@ -69,3 +70,30 @@ class FollowedContinuous(Followed):
     def snr_max(self) -> float:
         """γ_max, the SNR of a revealed token."""
         return self.denoiser.snr_max
+
+
+@dataclass(frozen=True, eq=False)
+class FollowedRated(Followed):
+    """The same of a denoiser that rates its tokens."""
+
+    denoiser: Rated
+
+    def quality(self, z: Endpoints) -> Float[Tensor, "b l"]:
+        """Return the probability that each token of the beginning is right."""
+        longer = self._longer(z)
+        assert isinstance(longer, Endpoints)
+        return self.denoiser.quality(longer)[:, : z.tokens.shape[1]]
+
+
+@dataclass(frozen=True, eq=False)
+class FollowedAtOnce(FollowedRated):
+    """The same of a denoiser of which one forward tells both."""
+
+    denoiser: RatedAtOnce
+
+    def rated(self, z: Endpoints, *, at: Mask) -> tuple[Rows, Float[Tensor, "b l"]]:
+        """Return logits and quality of the beginning."""
+        longer = self._longer(z)
+        assert isinstance(longer, Endpoints)
+        rows, quality = self.denoiser.rated(longer, at=nn.functional.pad(at, (0, self.unseen)))
+        return rows, quality[:, : at.shape[1]]

@@ -96,7 +96,9 @@ class TestServing:
         assert of["ar"] == {"causal"}
         assert of["vp"] == {"vp@T"}
         assert of["mdlm"] == of["dsl"] - {"localize@T", "edm@T", "hybrid@Tc+Tm"}
-        assert of["dsl"] == set(presets.forms()) - {"vp@T", "timed@T"}
+        own = {"vp@T", "timed@T", "prism@T", "prism-loop@T"}
+        assert of["dsl"] == set(presets.forms()) - own
+        assert of["prism"] == of["mdlm"] | {"prism@T", "prism-loop@T"}
 
     def test_who_answers_nothing_is_served_by_nobody(self) -> None:
         assert serving(frozenset()) == []

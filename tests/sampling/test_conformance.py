@@ -12,10 +12,11 @@ from dsl import oracle
 from dsl.alpha import Linear, Schedule
 from dsl.denoiser import Clocked, Continuous, Endpoints, Network, Question
 from dsl.evidence import Confident, Evidence, Known, NBest, Unknown, given
+from dsl.families.mdlm import MdlmShape
+from dsl.families.prism import PrismModel
 from dsl.families.vp import VpModel, VpShape
 from dsl.kernel import Kernel
 from dsl.models.config import ModelConfig
-from dsl.models.model import DSLModel
 from dsl.models.timed import TimedModel, TimedShape
 from dsl.presets import PRESETS, sampler
 from dsl.sampling.sampler import last
@@ -24,6 +25,7 @@ from dsl.streams import Streams
 from dsl.types import MASK
 from tests.conftest import perturbed
 from tests.doubles import Double
+from tests.exact_quality import RatedOracle
 
 BUDGETS = ("", "@6", "@5+4")
 
@@ -53,11 +55,14 @@ NAMES = [
     "roar:shared=true",
     "edm@6:heun=false,start=mean,churn=1.41,churn_means=factor",
     "remdm-cap@6:top_p=0.7,temperature=0.8,top_k=4",
+    "prism@6:eta=0.5,on=0",
+    "prism-loop@6:share=0.3",
 ]
 B, L = 4, 8
 CONFIG = ModelConfig(6, codebook_dim=5, hidden_dim=16, cond_dim=4, n_blocks=1, n_heads=2)
 SHAPE = VpShape(6, codebook_dim=5, hidden_dim=16, cond_dim=4, n_blocks=1, n_heads=2)
 TIMED = TimedShape(6, noise="uniform", hidden_dim=16, cond_dim=4, n_blocks=1, n_heads=2)
+RATED = MdlmShape(6, hidden_dim=16, cond_dim=4, n_blocks=1, n_heads=2)
 
 
 class Told(Double):
@@ -97,14 +102,22 @@ def exact(name: str) -> Network:
 def posed(name: str, chain: oracle.Markov) -> Network:
     if asks(name, "clock"):
         return Told(chain)
+    if asks(name, "quality"):
+        return RatedOracle(chain)
     return Absorbed(chain) if asks(name, "time") else chain
 
 
-def network(name: str) -> DSLModel | VpModel | TimedModel:
+def network(name: str) -> torch.nn.Module:
     """A small network of the kind that the sampler serves."""
-    if not asks(name, "clock") and not asks(name, "time"):
+    model: torch.nn.Module
+    if asks(name, "clock"):
+        model = VpModel(SHAPE).eval()
+    elif asks(name, "time"):
+        model = TimedModel(TIMED).eval()
+    elif asks(name, "quality"):
+        model = PrismModel(RATED).eval()
+    else:
         return perturbed(CONFIG)
-    model = (VpModel(SHAPE) if asks(name, "clock") else TimedModel(TIMED)).eval()
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(0.3 * torch.randn_like(parameter))
@@ -154,6 +167,21 @@ class CountedTime(Counted):
         self.calls += 1
         self.asked += len(tokens)
         return self.denoiser.at_time(tokens, t)
+
+
+class CountedQuality(Counted):
+    """The same for a network that rates tokens by a forward of its own."""
+
+    device = torch.device("cpu")
+
+    @property
+    def vocab_size(self) -> int:
+        return self.denoiser.vocab_size
+
+    def quality(self, z: Endpoints) -> Tensor:
+        self.calls += 1
+        self.asked += len(z.tokens)
+        return self.denoiser.quality(z)
 
 
 class CountedClock(Counted):
@@ -216,9 +244,14 @@ def test_it_ends_with_tokens_everywhere_and_fixed_ones_untouched(
 def test_it_counts_its_denoiser_calls(denoiser: Network, name: str) -> None:
     counted = CountedClock(denoiser) if asks(name, "clock") else Counted(denoiser)
     counted = CountedTime(denoiser) if asks(name, "time") else counted
+    counted = CountedQuality(denoiser) if asks(name, "quality") else counted
     end = last(sampler(name), counted, prompted(), generator=Streams.derive(0, range(B)))
     if asks(name, "time"):  # only sequences with something left to do are passed on
         assert int(end.nfe.sum()) == counted.asked > 0 and end.nfe[2] == 0
+        return
+    if asks(name, "quality"):
+        assert int(end.nfe.sum()) == int(counted.sequences.sum()) + counted.asked
+        assert end.nfe[2] == 0
         return
     assert torch.equal(end.nfe, counted.sequences)
 
@@ -254,7 +287,7 @@ def test_a_finished_state_has_no_more_steps(denoiser: Network, name: str) -> Non
 
 
 def test_it_takes_evidence(denoiser: Network, name: str) -> None:
-    """Soft hints are only a denoiser: no sampler knows of them, and a clock cannot tell them."""
+    """Soft hints are only a denoiser: no sampler knows of them; clocks and ratings have none."""
     row = [Unknown(), Confident(2, 0.9), NBest({0: 0.5, 1: 0.5}), Known(4), *[Unknown()] * (L - 4)]
     if asks(name, "clock") or asks(name, "time"):
         with pytest.raises(ValueError, match="takes no confidences"):
@@ -262,6 +295,13 @@ def test_it_takes_evidence(denoiser: Network, name: str) -> None:
         pins = Evidence.of([[Known(1), *[Unknown()] * (L - 1)]] * B, denoiser)
         with pytest.raises(ValueError, match="only a denoiser can be conditioned"):
             given(denoiser, pins)
+        return
+    if asks(name, "quality"):
+        with pytest.raises(ValueError, match="takes no confidences"):
+            Evidence.of([row] * B, denoiser)
+        pins = Evidence.of([[Known(1), *[Unknown()] * (L - 1)]] * B, denoiser)
+        with pytest.raises(ValueError, match="networks that rate their tokens"):
+            last(sampler(name), given(denoiser, pins), State.blank(B, L))
         return
     hints = Evidence.of([row] * B, denoiser)
     end = last(

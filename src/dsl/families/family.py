@@ -43,6 +43,8 @@ class Family(ABC):
     """The estimators that training reports; the first one is the validation loss."""
     marks: ClassVar[Mapping[str, Any]] = {}
     """What config.json says besides, for other programs."""
+    fresh: ClassVar[tuple[str, ...]] = ()
+    """How the names of tensors begin that weights to begin a run with may lack."""
 
     @abstractmethod
     def build(self, shape: Any) -> nn.Module:

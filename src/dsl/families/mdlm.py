@@ -8,6 +8,7 @@ from types import MappingProxyType
 from typing import Literal
 
 import torch
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from dsl.denoiser import Endpoints, require_tokens, wanted
@@ -19,7 +20,7 @@ from dsl.models.config import NetworkShape
 from dsl.models.llama import Llama, look_ahead, require_annealed
 from dsl.models.mdlm import MDLM, TokenEmbedding
 from dsl.models.network import ShapedNetwork
-from dsl.streams import Streams, uniform
+from dsl.streams import Randomness, Streams, uniform
 from dsl.teacher_forcing import Level, Masked
 from dsl.training.objective import Loss, Objective, counted, tallied
 from dsl.types import MASK, Mask, Noisy, Rows, Tokens
@@ -71,21 +72,26 @@ class MdlmModel(ShapedNetwork):
         """Return clean-token logits; the mask's own logit is left out, as SUBS does."""
         if not self.training:  # in training every item keeps its place: dropout is seeded by it
             z, at = wanted(z, at)
+        features = self.features(z)
+        return self.head(features if at is None else features[at])
+
+    def features(self, z: Noisy | Endpoints) -> Float[Tensor, "b l h"]:
+        """Run the blocks on masks and tokens."""
         if not isinstance(z, Endpoints) or z.e is not None:
             raise ValueError(
                 "an MDLM network knows masks and tokens only: use a masked path such as mdlm@T, "
                 "remdm-loop@T, roar or causal, and no soft evidence"
             )
         require_tokens(z.tokens, self.vocab_size, least=MASK)
-        mask = self.config.vocab_size
-        ids = z.tokens.masked_fill(z.tokens == MASK, mask)
+        ids = z.tokens.masked_fill(z.tokens == MASK, self.vocab_size)
+        table = self.vocab_embed if isinstance(self.backbone, Llama) else self.backbone.vocab_embed
+        return self.backbone.features(table(ids))
+
+    def head(self, features: Float[Tensor, "*rows h"]) -> Rows:
+        """Return the logits of the given rows of features."""
         if isinstance(self.backbone, Llama):
-            features = self.backbone.features(self.vocab_embed(ids))
-            table = self.vocab_embed.embedding[:mask]
-            return self.backbone.head(features if at is None else features[at], table)
-        features = self.backbone.features(self.backbone.vocab_embed(ids))
-        logits: Tensor = self.backbone.head(features if at is None else features[at])
-        return logits[..., :mask]
+            return self.backbone.head(features, self.vocab_embed.embedding[: self.vocab_size])
+        return self.backbone.head(features)[..., : self.vocab_size]
 
 
 class MdlmObjective(Objective):
@@ -105,15 +111,15 @@ class MdlmObjective(Objective):
 
     def forward(self, tokens: Tokens, streams: Streams, places: range, batch: int) -> Loss:
         """Mask each sequence to its own time, the times stratified over the global batch."""
-        b, length = tokens.shape
-        device = tokens.device
-        u = uniform((b, 1), generator=streams, device=device)
-        stratum = torch.tensor(list(places), device=device).unsqueeze(1)
-        t = (1 - LEAST_TIME) * ((u + stratum) / batch) + LEAST_TIME
-        move = (1 - LEAST_TIME) * t
-        hidden = uniform((b, length), generator=streams, device=device) < move
+        t, hidden = masked_at_times(tokens, streams, places, batch)
         logits = self.model(Endpoints(tokens.masked_fill(hidden, MASK)), at=hidden)
-        losses = torch.zeros(b, length, device=device)
+        return self.loss(logits, tokens, t, hidden)
+
+    def loss(
+        self, logits: Float[Tensor, "n v"], tokens: Tokens, t: Float[Tensor, "b 1"], hidden: Mask
+    ) -> Loss:
+        """Weigh what the logits of the masked positions cost."""
+        losses = torch.zeros(tokens.shape, device=tokens.device)
         losses[hidden] = nn.functional.cross_entropy(
             logits.float(), tokens[hidden], reduction="none"
         )
@@ -122,6 +128,19 @@ class MdlmObjective(Objective):
         if self.config.weight == "plain":
             return Loss(losses.sum(), hidden.sum().to(losses.dtype), parts)
         return Loss(weighted.sum(), counted(tokens), parts)
+
+
+def masked_at_times(
+    tokens: Tokens, generator: Randomness, places: range, batch: int
+) -> tuple[Float[Tensor, "b 1"], Mask]:
+    """Draw a time for each sequence and the positions that are masked at it."""
+    b, length = tokens.shape
+    device = tokens.device
+    u = uniform((b, 1), generator=generator, device=device)
+    stratum = torch.tensor(list(places), device=device).unsqueeze(1)
+    t = (1 - LEAST_TIME) * ((u + stratum) / batch) + LEAST_TIME
+    move = (1 - LEAST_TIME) * t
+    return t, uniform((b, length), generator=generator, device=device) < move
 
 
 class MdlmFamily(Family):

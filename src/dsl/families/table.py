@@ -13,13 +13,22 @@ from dsl.families.dsl import DslFamily
 from dsl.families.family import Family
 from dsl.families.mac import MacFamily
 from dsl.families.mdlm import MdlmFamily
+from dsl.families.prism import PrismFamily
 from dsl.families.vp import VpFamily
 from dsl.models import folder
 
 DSL = DslFamily()
 FAMILIES: dict[str, Family] = {
     family.name: family
-    for family in (DSL, MdlmFamily(), ArFamily(), VpFamily(), ArdmFamily(), MacFamily())
+    for family in (
+        DSL,
+        MdlmFamily(),
+        ArFamily(),
+        VpFamily(),
+        ArdmFamily(),
+        MacFamily(),
+        PrismFamily(),
+    )
 }
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -117,8 +117,14 @@ def _require_possible(config: dict[str, Any], path: Path) -> None:
             )
 
 
-def load_tensors(directory: Path, model: nn.Module) -> None:
-    """Fill a model from model.safetensors, refusing anything that does not fit exactly."""
+def load_tensors(directory: Path, model: nn.Module, *, fresh: Sequence[str] = ()) -> None:
+    """Fill a model from model.safetensors, refusing anything that does not fit exactly.
+
+    Args:
+        directory: The checkpoint.
+        model: A network of its shape.
+        fresh: How the names of tensors begin that may be missing: those stay as they are.
+    """
     path = directory / WEIGHTS
     if not path.is_file():
         raise FileNotFoundError(f"{directory} is not a checkpoint: it has no {WEIGHTS}")
@@ -127,7 +133,9 @@ def load_tensors(directory: Path, model: nn.Module) -> None:
             tensors = {name: stored.get_tensor(name) for name in stored.keys()}  # noqa: SIM118
     except SafetensorError as error:
         raise ValueError(f"{path} cannot be read: {error}") from error
-    faults = _faults(tensors, model.state_dict())
+    own = model.state_dict()
+    tensors = {n: t for n, t in own.items() if n.startswith(tuple(fresh))} | tensors
+    faults = _faults(tensors, own)
     if faults:
         shown = "; ".join(faults[:5]) + (f"; and {len(faults) - 5} more" if faults[5:] else "")
         raise ValueError(f"{path} does not fit its {CONFIG}: {shown}")

@@ -16,6 +16,7 @@ from dsl.sampling.corrector import Corrector
 from dsl.sampling.edm import Edm
 from dsl.sampling.localize import Localize
 from dsl.sampling.parallel import Parallel
+from dsl.sampling.prism import Prism, PrismLoop
 from dsl.sampling.refine import Commit, Refine
 from dsl.sampling.remask import Cap, Confidence, ForwardBackward, Rescale
 from dsl.sampling.reveal import FirstHitting, Reveal
@@ -197,3 +198,31 @@ def timed(steps: int, *, draw: Draw = Draw()) -> Sampler:
 def ardm(steps: int, *, draw: Draw = Draw()) -> Sampler:
     """ARDM's parallel sampler: a random order in T steps, planned by the network's own losses."""
     return Parallel(steps, draw)
+
+
+def prism(steps: int, *, eta: float = 0.01, on: float = 0.5, draw: Draw = Draw()) -> Sampler:
+    """PRISM: reveal at random, and in the second half take back what is rated worst.
+
+    eta and on are the official script's; eta = 0 takes nothing back.
+    """
+    return Prism(steps, draw, eta, on)
+
+
+def prism_loop(
+    steps: int,
+    *,
+    eta: float = 0.01,
+    on: float = 0.5,
+    loop: float = 0.5,
+    share: float = 0.1,
+    draw: Draw = Draw(),
+) -> Sampler:
+    """PRISM in all but the share `loop` of the steps, in which the text is mended.
+
+    Of the text, the share that is rated worst is masked and filled; 0.1 is ReMDM-loop's 1 - α_on.
+    """
+    if not 0 <= loop < 1:
+        raise ValueError(f"loop must lie in [0, 1), got {loop}")
+    mending = int(loop * steps)
+    walk = Prism(steps - mending, draw, eta, on)
+    return Chain((walk, PrismLoop(mending, draw, share))) if mending else walk

@@ -38,6 +38,8 @@ PRESETS: dict[str, Factory] = {
     "vp": factories.vp,
     "timed": factories.timed,
     "ardm": factories.ardm,
+    "prism": factories.prism,
+    "prism-loop": factories.prism_loop,
 }
 
 

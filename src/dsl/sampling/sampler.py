@@ -24,6 +24,7 @@ STATES: frozenset[Question] = frozenset({"states"})
 CLOCK: frozenset[Question] = frozenset({"clock"})
 TIME: frozenset[Question] = frozenset({"time"})
 SCORE: frozenset[Question] = frozenset({"score"})
+QUALITY: frozenset[Question] = frozenset({"endpoints", "quality"})
 
 
 @runtime_checkable

@@ -19,6 +19,7 @@ from dsl.sampling.corrector import Corrector
 from dsl.sampling.edm import Edm
 from dsl.sampling.localize import Localize
 from dsl.sampling.parallel import Parallel
+from dsl.sampling.prism import Prism, PrismLoop
 from dsl.sampling.refine import Commit, Refine
 from dsl.sampling.remask import Remask
 from dsl.sampling.reveal import FirstHitting, Reveal
@@ -41,6 +42,8 @@ KINDS: dict[str, type] = {
         Confident,
         TimedAncestral,
         Parallel,
+        Prism,
+        PrismLoop,
     )
 }
 """The samplers that can be written in a file, by the name of their class."""

@@ -1,0 +1,34 @@
+"""The Bayes-optimal rating of tokens, made of an exact oracle."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from dsl.denoiser import Endpoints
+from dsl.oracle import Oracle
+from dsl.types import MASK
+from tests.doubles import Double
+
+
+class RatedOracle(Double):
+    """P(x_i = y_i | y without i), by masking one position after the other.
+
+    At masks there is nothing to rate, and whoever reads what is said there is told NaN.
+    """
+
+    def __init__(self, truth: Oracle) -> None:
+        self.truth, self.codebook = truth, truth.codebook
+        self.shown: list[Tensor] = []
+
+    def __call__(self, z: Endpoints, /, *, at: Tensor | None = None) -> Tensor:
+        return self.truth(z, at=at)
+
+    def quality(self, z: Endpoints) -> Tensor:
+        self.shown.append(z.tokens)
+        b, length = z.tokens.shape
+        alone = torch.eye(length, dtype=torch.bool)
+        without = z.tokens.unsqueeze(1).masked_fill(alone, MASK).flatten(0, 1)
+        p = self.truth(Endpoints(without), at=alone.repeat(b, 1)).softmax(-1)
+        own = z.tokens.clamp(min=0).flatten().unsqueeze(1)
+        return p.gather(1, own).reshape(b, length).masked_fill(z.tokens == MASK, torch.nan)
