@@ -35,6 +35,7 @@ PRESETS: dict[str, Factory] = {
     "edm": factories.edm,
     "hybrid": factories.hybrid,
     "vp": factories.vp,
+    "vp-ode": factories.vp_ode,
     "timed": factories.timed,
 }
 

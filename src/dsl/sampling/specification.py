@@ -14,6 +14,7 @@ from cattrs.strategies import configure_tagged_union
 from dsl import strict
 from dsl.sampling.ancestral import Ancestral
 from dsl.sampling.clocked import ClockedAncestral
+from dsl.sampling.clocked_ode import ClockedOde
 from dsl.sampling.corrector import Corrector
 from dsl.sampling.edm import Edm
 from dsl.sampling.localize import Localize
@@ -36,6 +37,7 @@ KINDS: dict[str, type] = {
         Commit,
         Refine,
         ClockedAncestral,
+        ClockedOde,
         TimedAncestral,
     )
 }
