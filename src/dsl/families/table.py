@@ -8,15 +8,18 @@ from pathlib import Path
 from torch import nn
 
 from dsl.families.ar import ArFamily
+from dsl.families.cdcd import CdcdFamily
 from dsl.families.dsl import DslFamily
 from dsl.families.family import Family
 from dsl.families.mdlm import MdlmFamily
+from dsl.families.plaid import PlaidFamily
 from dsl.families.vp import VpFamily
 from dsl.models import folder
 
 DSL = DslFamily()
 FAMILIES: dict[str, Family] = {
-    family.name: family for family in (DSL, MdlmFamily(), ArFamily(), VpFamily())
+    family.name: family
+    for family in (DSL, MdlmFamily(), ArFamily(), VpFamily(), PlaidFamily(), CdcdFamily())
 }
 
 
