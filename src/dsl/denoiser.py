@@ -7,7 +7,7 @@ what its networks answer, and the protocols below say how each question is put.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, Protocol, runtime_checkable
+from typing import Literal, Protocol, TypeGuard, runtime_checkable
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -115,6 +115,20 @@ class Clocked(Network, Protocol):
         ...
 
 
+@runtime_checkable
+class SelfConditioned(Clocked, Protocol):
+    """A network with a clock that may also be told what it answered before."""
+
+    @property
+    def self_conditioned(self) -> bool:
+        """Whether it listens."""
+        ...
+
+    def at_snr(self, z: Noisy, snr: Float[Tensor, "b"], previous: Noisy | None = None) -> Logits:
+        """Return clean-token logits, told an earlier x̂; None is none, and so is zero."""
+        ...
+
+
 class _Process(Network, Protocol):
     """A network that undoes a discrete process, and says which one."""
 
@@ -184,6 +198,31 @@ def require_clocked(network: object) -> Clocked:
     if not isinstance(network, Clocked):
         raise ValueError("vp@T and its bound serve VP networks only; this model needs no clock")
     return network
+
+
+def listens(network: Clocked) -> TypeGuard[SelfConditioned]:
+    """Say whether a network is better told its last answer."""
+    return isinstance(network, SelfConditioned) and network.self_conditioned
+
+
+def recalled(network: Clocked, z: Noisy, snr: Float[Tensor, "b"], previous: Noisy | None) -> Logits:
+    """Ask at an SNR, and tell the last x̂ to a network that listens."""
+    if previous is None or not listens(network):
+        return network.at_snr(z, snr)
+    return network.at_snr(z, snr, previous)
+
+
+def settled(network: Clocked, z: Noisy, snr: Float[Tensor, "b"]) -> Logits:
+    """Ask at an SNR; a network that listens is asked twice, and told its first answer.
+
+    The second answer is a function of z and γ as any other, so a bound made of it is a bound: of
+    the model that asks twice in every step.
+    """
+    logits = network.at_snr(z, snr)
+    if not listens(network):
+        return logits
+    codebook = network.codebook.detach()
+    return network.at_snr(z, snr, posterior_mean(logits.to(codebook.dtype), codebook).to(z.dtype))
 
 
 def materialise(z: Noisy | Endpoints, denoiser: Continuous) -> Noisy:

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from dsl.channel import observe
 from dsl.data.documents import Ends, padding
-from dsl.denoiser import Endpoints
+from dsl.denoiser import Endpoints, settled
 from dsl.snr import reveal_set
 from dsl.streams import Streams
 from dsl.types import MASK, Mask, Tokens
@@ -90,7 +90,7 @@ class AtSNR:
 
 @dataclass(frozen=True)
 class AtClock(AtSNR):
-    """Every position is seen at one SNR, and the network is told it."""
+    """Every position is seen at one SNR, and the network is told it; twice, if it listens."""
 
     def ask(
         self, network: Any, tokens: Tokens, *, generator: Streams
@@ -98,7 +98,7 @@ class AtClock(AtSNR):
         """Observe the whole text, set the clock, and ask about every position."""
         z = _observed(network.codebook, tokens, self.snr, generator)
         at = torch.ones_like(tokens, dtype=torch.bool)
-        return network.at_snr(z, z.new_full((len(z),), self.snr))[at], at
+        return settled(network, z, z.new_full((len(z),), self.snr))[at], at
 
 
 @dataclass(frozen=True)

@@ -41,7 +41,7 @@ class Sharpened:
 def untrained(name: str) -> torch.nn.Module:
     """A small network of a family."""
     family = FAMILIES[name]
-    return family.build(family.shape(6, 8, SHAPE)).eval()
+    return family.build(family.shape(6, 8, {**SHAPE, "evidence_logits": False})).eval()
 
 
 def draws(n: int) -> Tensor:

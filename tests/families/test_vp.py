@@ -102,7 +102,9 @@ def test_the_network_hears_its_clock_and_only_its_own_samplers_serve_it() -> Non
     one, two = model.at_snr(z, torch.tensor([1.0, 1.0])), model.at_snr(z, torch.tensor([1.0, 4.0]))
     assert_near(one[0], two[0])
     assert (one[1] - two[1]).abs().max() > 0.01
-    with pytest.raises(ValueError, match=r"what follows a prefix.* it is served by vp@T$"):
+    with pytest.raises(
+        ValueError, match=r"what follows a prefix.* it is served by vp@T, vp-ode@T$"
+    ):
         generate(Model("mine", model, None, 6, VP), sampler="causal")
     with pytest.raises(ValueError, match="cannot be asked at a stated SNR"):
         generate("oracle:markov", sampler="vp@4")

@@ -9,10 +9,12 @@ from torch import nn
 
 from dsl.families.ar import ArFamily
 from dsl.families.ardm import ArdmFamily
+from dsl.families.cdcd import CdcdFamily
 from dsl.families.dsl import DslFamily
 from dsl.families.family import Family
 from dsl.families.mac import MacFamily
 from dsl.families.mdlm import MdlmFamily
+from dsl.families.plaid import PlaidFamily
 from dsl.families.prism import PrismFamily
 from dsl.families.vp import VpFamily
 from dsl.models import folder
@@ -28,6 +30,8 @@ FAMILIES: dict[str, Family] = {
         ArdmFamily(),
         MacFamily(),
         PrismFamily(),
+        PlaidFamily(),
+        CdcdFamily(),
     )
 }
 

@@ -7,12 +7,13 @@ modulated by the log-SNR.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from dsl.channel import observe
@@ -20,14 +21,14 @@ from dsl.denoiser import posterior_mean
 from dsl.families.family import Family
 from dsl.likelihoods.effort import Effort
 from dsl.likelihoods.estimate import Estimator
-from dsl.likelihoods.vdm_bound import VdmBound
+from dsl.likelihoods.vdm_bound import PowerLaw, VdmBound
 from dsl.models.codebook import UnitCodebook, initial_table
 from dsl.models.config import NetworkShape, codebook_for, require_codebook
 from dsl.models.dit import DiT
 from dsl.models.network import ShapedNetwork
 from dsl.streams import Streams, uniform
 from dsl.teacher_forcing import LADDER, AtClock, Level
-from dsl.training.objective import Loss, Objective, counted, tallied
+from dsl.training.objective import Loss, Objective, Parts, counted, tallied
 from dsl.types import Codebook, Logits, Noisy, Tokens
 
 SNR_MIN = 1e-3
@@ -101,66 +102,110 @@ class VpModel(ShapedNetwork):
 
     def at_snr(self, z: Noisy, snr: Float[Tensor, "b"]) -> Logits:
         """Return clean-token logits of states z = γx + √γ ε, all positions of one at one γ."""
+        return self.answer(self.enter(z, snr), z, snr)
+
+    def enter(self, z: Noisy, snr: Float[Tensor, "b"]) -> Float[Tensor, "b l h"]:
+        """Scale states to unit variance and project them to what the blocks read."""
         gamma = snr.view(-1, 1, 1)
-        unit = z / (gamma + gamma.square() / z.shape[-1]).sqrt()
+        projected: Tensor = self.project(z / (gamma + gamma.square() / z.shape[-1]).sqrt())
+        return projected
+
+    def answer(self, entered: Float[Tensor, "b l h"], z: Noisy, snr: Float[Tensor, "b"]) -> Logits:
+        """Run the blocks and the head, both modulated by the log-SNR."""
         clock = snr.log()
-        return self.backbone.head(self.backbone.features(self.project(unit), clock), clock)
+        return self.backbone.head(self.backbone.features(entered, clock), clock)
 
 
-class VpObjective(Objective):
+@dataclass(frozen=True, eq=False)
+class Spent:
+    """What the sequences of a batch were spent on, and VDM's bound of each token."""
+
+    u: Float[Tensor, "b 1"]
+    """Where in the law of SNRs a sequence is; 0 of those that are reconstructed."""
+    last: Bool[Tensor, "b 1"]
+    """Which sequences are at γ_max and reconstructed."""
+    bound: Float[Tensor, "b l"]
+    parts: Parts
+
+
+class VdmObjective(Objective):
     """VDM's bound: the squared error of x̂ over all SNRs, and the reconstruction at the last."""
 
     model: VpModel
 
-    def __init__(self, model: VpModel, config: VpOptions) -> None:
+    def __init__(self, model: VpModel, reconstruction: float) -> None:
         super().__init__()
-        self.model, self.config = model, config
+        self.model, self.reconstruction = model, reconstruction
 
-    def forward(self, tokens: Tokens, streams: Streams, places: range, batch: int) -> Loss:
-        """Spend each sequence on one SNR, the SNRs stratified over the global batch.
+    @abstractmethod
+    def place(
+        self, u: Float[Tensor, "b 1"], last: Bool[Tensor, "b 1"]
+    ) -> tuple[Float[Tensor, "b 1"], Float[Tensor, "b 1"]]:
+        """Return the SNR of every sequence, γ(u) or γ_max, and dγ/du."""
 
-        The prior term is left out: at a fixed γ_min on the unit sphere it is a constant.
-        """
+    def ask(self, z: Noisy, snr: Float[Tensor, "b"], streams: Streams) -> Logits:
+        """Ask the network."""
+        return self.model.at_snr(z, snr)
+
+    def spend(self, tokens: Tokens, streams: Streams, places: range, batch: int) -> Spent:
+        """Spend each sequence on one SNR, the SNRs stratified over the global batch."""
         b, length = tokens.shape
-        device = tokens.device
-        share, power = self.config.reconstruction, self.config.power
-        low, high = self.model.snr_range
-        stratum = torch.tensor(list(places), device=device).unsqueeze(1)
-        u = (uniform((b, 1), generator=streams, device=device) + stratum) / batch
+        share = self.reconstruction
+        u = stratified(streams, places, batch, tokens.device)
         last = u < share
         inner = ((u - share) / (1 - share)).clamp(min=0)
-        snr = torch.where(last, high, low + (high - low) * inner**power)
+        snr, slope = self.place(inner, last)
         codebook = self.model.codebook
         x = codebook[tokens]
         z = observe(x, snr.expand(b, length).to(x.dtype), generator=streams)
-        logits = self.model.at_snr(z, snr.squeeze(1)).float()
+        logits = self.ask(z, snr.squeeze(1), streams).float()
         losses = nn.functional.cross_entropy(
             logits.flatten(0, 1), tokens.flatten(), reduction="none"
         ).reshape(b, length)
         error = (x - posterior_mean(logits, codebook)).square().sum(dim=-1)
-        weight = 0.5 * (high - low) * power * inner ** (power - 1) / (1 - share)
-        bound = torch.where(last, losses / share, weight * error)
+        bound = torch.where(last, losses / share, 0.5 * slope / (1 - share) * error)
         at = last.expand_as(losses)
         parts = tallied(bound) | {
             "reconstruction": ((losses.detach() * at).sum(), at.sum()),
             "error": ((error.detach() * ~at).sum(), (~at).sum()),
         }
-        return Loss(bound.sum(), counted(tokens), parts)
+        return Spent(inner, last, bound, parts)
 
 
-class VpFamily(Family):
-    """Variance-preserving diffusion."""
+def stratified(
+    streams: Streams, places: range, batch: int, device: torch.device
+) -> Float[Tensor, "b 1"]:
+    """Draw a uniform number for each item, one in each of the batch's equal strata."""
+    stratum = torch.tensor(list(places), device=device).unsqueeze(1)
+    return (uniform((len(places), 1), generator=streams, device=device) + stratum) / batch
 
-    name = "vp"
-    summary = "continuous diffusion with a clock: its own sampler and bound"
-    Shape = VpShape
-    Options = VpOptions
+
+class VpObjective(VdmObjective):
+    """VDM's bound with SNRs drawn by a power law."""
+
+    def __init__(self, model: VpModel, config: VpOptions) -> None:
+        super().__init__(model, config.reconstruction)
+        self.config = config
+
+    def place(
+        self, u: Float[Tensor, "b 1"], last: Bool[Tensor, "b 1"]
+    ) -> tuple[Float[Tensor, "b 1"], Float[Tensor, "b 1"]]:
+        """Return γ_min + (γ_max - γ_min) u^power, and its derivative."""
+        law = PowerLaw(*self.model.snr_range, self.config.power)
+        snr, slope = law(u)
+        return torch.where(last, law.high, snr), slope
+
+    def forward(self, tokens: Tokens, streams: Streams, places: range, batch: int) -> Loss:
+        """Return the bound without its prior term: at a fixed γ_min that is a constant."""
+        spent = self.spend(tokens, streams, places, batch)
+        return Loss(spent.bound.sum(), counted(tokens), spent.parts)
+
+
+class ClockFamily(Family):
+    """What all networks with a clock share: who samples, scores and calibrates them."""
+
     answers = frozenset({"clock"})
     validated = ("vdm-bound",)
-
-    def build(self, shape: VpShape) -> nn.Module:
-        """Make an untrained network."""
-        return VpModel(shape)
 
     def shape(self, vocab_size: int, length: int, chosen: Mapping[str, Any]) -> NetworkShape:
         """Complete a shape; the codebook has d = v - 1 where that is affordable.
@@ -170,11 +215,7 @@ class VpFamily(Family):
         own = {name: value for name, value in chosen.items() if name != "llama"}
         return super().shape(vocab_size, length, {**codebook_for(vocab_size, own), **own})
 
-    def objective(self, network: VpModel, options: VpOptions) -> Objective:
-        """Train by VDM's bound."""
-        return VpObjective(network, options)
-
-    def estimators(self, network: VpModel, effort: Effort) -> Sequence[Estimator]:
+    def estimators(self, network: Any, effort: Effort) -> Sequence[Estimator]:
         """Score by VDM's bound."""
         r, m = effort.replicates, effort.draws
         return [VdmBound(r, m - 1, batch_size=effort.batch_size)]
@@ -186,3 +227,20 @@ class VpFamily(Family):
         if snrs and len(inside) < len(snrs):
             raise ValueError(f"this clock shows SNRs in {low:g} … {high:g}, got {list(snrs)}")
         return [AtClock(snr) for snr in inside]
+
+
+class VpFamily(ClockFamily):
+    """Variance-preserving diffusion."""
+
+    name = "vp"
+    summary = "continuous diffusion with a clock: its own samplers and bound"
+    Shape = VpShape
+    Options = VpOptions
+
+    def build(self, shape: VpShape) -> nn.Module:
+        """Make an untrained network."""
+        return VpModel(shape)
+
+    def objective(self, network: VpModel, options: VpOptions) -> Objective:
+        """Train by VDM's bound."""
+        return VpObjective(network, options)

@@ -2,18 +2,39 @@
 
 from __future__ import annotations
 
-import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
+from jaxtyping import Float
+from torch import Tensor
 
-from dsl.denoiser import Clocked, posterior_mean, require_clocked
+from dsl.denoiser import Clocked, posterior_mean, require_clocked, settled
 from dsl.likelihoods.estimate import Estimate, Kind, require_draws, require_logits
 from dsl.likelihoods.path_integral import observations
 from dsl.likelihoods.roar import cross_entropy
 from dsl.streams import Randomness, uniform
 from dsl.types import Tokens
+
+Law = Callable[[Float[Tensor, "*draws"]], tuple[Float[Tensor, "*draws"], Float[Tensor, "*draws"]]]
+"""A law of SNRs: uniform numbers u to γ(u) and its derivative dγ/du, which is the weight."""
+
+
+@dataclass(frozen=True)
+class PowerLaw:
+    """γ = γ_min + (γ_max - γ_min) u^power: more often where the error is large."""
+
+    low: float
+    high: float
+    power: float = 2.0
+
+    def __call__(
+        self, u: Float[Tensor, "*draws"]
+    ) -> tuple[Float[Tensor, "*draws"], Float[Tensor, "*draws"]]:
+        """Return γ and dγ/du."""
+        width = self.high - self.low
+        return self.low + width * u**self.power, width * self.power * u ** (self.power - 1)
 
 
 @dataclass(frozen=True)
@@ -24,8 +45,10 @@ class VdmBound:
     draws: int = 8
     """SNRs in a replicate, one in each of as many strata."""
     power: float = 2.0
-    """γ = γ_min + (γ_max - γ_min) u^power: more often where the error is large."""
+    """How SNRs are drawn if nothing else is said: γ_min + (γ_max - γ_min) u^power."""
     batch_size: int = 256
+    law: Law | None = None
+    """Another law on the same range: the expectation is the same, the error may be less."""
     label: ClassVar[str] = "vdm-bound"
     kind: ClassVar[Kind] = "bound"
 
@@ -44,8 +67,7 @@ class VdmBound:
         device = tokens.device
         u = uniform((b, r, m), generator=generator, dtype=torch.float64, device=device)
         u = (torch.arange(m, device=device) + u) / m
-        weight = (high - low) * self.power * u ** (self.power - 1)
-        inside = low + (high - low) * u**self.power
+        inside, weight = (self.law or PowerLaw(low, high, self.power))(u)
         # the last draw of every replicate is the reconstruction at γ_max
         snr = torch.cat([inside, torch.full_like(inside[:, :, :1], high)], dim=2).flatten()
         levels = snr.unsqueeze(1).expand(-1, length)
@@ -53,7 +75,7 @@ class VdmBound:
         codebook = clocked.codebook.double()
         squared, losses = torch.zeros_like(levels), torch.zeros_like(levels)
         for part in torch.arange(len(z), device=device).split(self.batch_size):
-            logits = clocked.at_snr(z[part], snr[part].to(z.dtype)).double()
+            logits = settled(clocked, z[part], snr[part].to(z.dtype)).double()
             require_logits(logits)
             error = codebook[clean[part]] - posterior_mean(logits, codebook)
             squared[part] = error.square().sum(dim=-1)
@@ -66,6 +88,11 @@ class VdmBound:
 
 
 def prior_nats(snr: float, dim: int) -> float:
+    """Return the prior's cost of a token as a number."""
+    return float(prior(torch.tensor(snr, dtype=torch.float64), dim))
+
+
+def prior(snr: Float[Tensor, ""], dim: int) -> Float[Tensor, ""]:
     """Return KL(N(αx, σ²) ‖ N(0, 1)) of a unit vector x at this SNR, where α² + σ² = 1."""
-    alpha2, sigma2 = snr / (1 + snr), 1 / (1 + snr)
-    return 0.5 * (alpha2 + dim * (sigma2 - 1 - math.log(sigma2)))
+    alpha2 = snr / (1 + snr)
+    return 0.5 * (alpha2 + dim * (snr.log1p() - alpha2))

@@ -11,6 +11,7 @@ from typing import Literal
 from dsl.sampling.ancestral import Ancestral
 from dsl.sampling.categorical import Draw
 from dsl.sampling.clocked import ClockedAncestral
+from dsl.sampling.clocked_ode import ClockedOde
 from dsl.sampling.confident import Confident, Sureness
 from dsl.sampling.corrector import Corrector
 from dsl.sampling.edm import Edm
@@ -186,8 +187,13 @@ def hybrid(
 
 
 def vp(steps: int, *, power: float = 2.0, draw: Draw = Draw()) -> Sampler:
-    """VDM's ancestral sampler, for VP networks only."""
+    """VDM's ancestral sampler, for networks with a clock only."""
     return ClockedAncestral(steps, power, draw)
+
+
+def vp_ode(steps: int, *, rho: float = 7.0, heun: bool = True, draw: Draw = Draw()) -> Sampler:
+    """The probability-flow ODE of networks with a clock; T - 1 steps and a read-out."""
+    return ClockedOde(steps, rho, heun, draw)
 
 
 def timed(steps: int, *, draw: Draw = Draw()) -> Sampler:

@@ -36,6 +36,7 @@ PRESETS: dict[str, Factory] = {
     "edm": factories.edm,
     "hybrid": factories.hybrid,
     "vp": factories.vp,
+    "vp-ode": factories.vp_ode,
     "timed": factories.timed,
     "ardm": factories.ardm,
     "prism": factories.prism,

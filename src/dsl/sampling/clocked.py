@@ -9,14 +9,14 @@ from typing import ClassVar
 import torch
 
 from dsl.channel import observe
-from dsl.denoiser import Clocked, Question, posterior_mean, require_clocked
+from dsl.denoiser import Clocked, Question, listens, posterior_mean, recalled, require_clocked
 from dsl.sampling.ancestral import require_steps
 from dsl.sampling.categorical import Draw
 from dsl.sampling.refine import resample
 from dsl.sampling.sampler import CLOCK
 from dsl.sampling.state import State
 from dsl.streams import Randomness, normal
-from dsl.types import Noisy
+from dsl.types import Logits, Noisy
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,8 @@ class ClockedAncestral:
     """VDM's ancestral sampler: from noise at the first SNR to a draw of tokens at the last.
 
     In the coordinate z = γx + √γ ε its Gaussian steps are z + x̂ dγ + √dγ ε, those of the
-    localization SDE; what differs is that the network is told γ.
+    localization SDE; what differs is that the network is told γ. One that listens to itself is
+    told x̂ of the step before.
     """
 
     num_steps: int
@@ -51,18 +52,12 @@ class ClockedAncestral:
         state = start
         for snr in grid[start.step :]:
             z = self._pinned(clocked, state, snr, generator)
-            asked = state.free.any(dim=1).long()
-            state = replace(state, nfe=state.nfe + asked, step=state.step + 1)
-            with torch.no_grad():
-                logits = clocked.at_snr(z.float(), z.new_full((len(z),), snr).float()).double()
+            logits, x_hat, state = ask_at(clocked, state, z, snr)
+            state = replace(state, step=state.step + 1)
             if state.step == self.num_steps:
-                done = replace(state, z=None, snr=None)
-                yield resample(done, logits[state.free], self.draw, state.free, generator)
+                yield read_out(state, logits, self.draw, generator)
                 return
-            if logits.isnan().any():
-                raise ValueError("the denoiser returned NaN logits")
             d_snr = grid[state.step] - snr
-            x_hat = posterior_mean(logits, clocked.codebook.detach().double())
             level = torch.full_like(state.confidence, d_snr)
             z = z + observe(x_hat, level, generator=generator)
             reached = torch.full_like(state.confidence, grid[state.step])
@@ -82,3 +77,25 @@ class ClockedAncestral:
         noise = (snr * (1 + snr)) ** 0.5 * eps  # of unit variance in VP's own coordinate
         z = noise if state.z is None else state.z.double()
         return torch.where(state.fixed.unsqueeze(-1), known, z)
+
+
+def ask_at(clocked: Clocked, state: State, z: Noisy, snr: float) -> tuple[Logits, Noisy, State]:
+    """Return logits and x̂ at an SNR, and the state that counts the call.
+
+    What a network that listens is told next time is kept as the walk's memory.
+    """
+    with torch.no_grad():
+        clock = z.new_full((len(z),), snr).float()
+        logits = recalled(clocked, z.float(), clock, state.memory).double()
+    if logits.isnan().any():
+        raise ValueError("the denoiser returned NaN logits")
+    x_hat = posterior_mean(logits, clocked.codebook.detach().double())
+    asked = state.free.any(dim=1).long()
+    memory = x_hat.float() if listens(clocked) else None
+    return logits, x_hat, replace(state, nfe=state.nfe + asked, memory=memory)
+
+
+def read_out(state: State, logits: Logits, draw: Draw, generator: Randomness) -> State:
+    """Draw a token at every free position: the end of the walk."""
+    done = replace(state, z=None, snr=None, memory=None)
+    return resample(done, logits[state.free], draw, state.free, generator)

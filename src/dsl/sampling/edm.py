@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import ClassVar, Literal
 
 import torch
@@ -19,6 +20,9 @@ from dsl.sampling.sampler import STATES
 from dsl.sampling.state import State
 from dsl.streams import Randomness, normal
 from dsl.types import Noisy
+
+Slope = Callable[[State, Noisy, float], tuple[Noisy, State]]
+"""dy/dσ at a state y and a noise level, and the walk's state, which counts the call."""
 
 SIGMA_LEAST, SIGMA_MOST = 1e-3, 1e4
 """Noise levels whose squares and ratios a state of single precision can hold."""
@@ -67,6 +71,7 @@ class Edm:
     ) -> Iterator[State]:
         """Integrate dy/dσ = (y - x̂(y/σ²))/σ, by Euler's or Heun's method."""
         sigmas = karras(self.num_steps, self.stop, self.sigma_max, self.rho)
+        slope = partial(_slope, denoiser)
         y, state = self._initial(denoiser, start, sigmas[start.step], generator)
         for sigma, sigma_next in zip(
             sigmas[start.step : -1], sigmas[start.step + 1 :], strict=True
@@ -75,12 +80,8 @@ class Edm:
             if sigma_hat > sigma:
                 eps = normal(y.shape, generator=generator, dtype=y.dtype, device=y.device)
                 y = y + math.sqrt(sigma_hat**2 - sigma**2) * eps
-            slope, state = _slope(denoiser, state, y, sigma_hat)
-            y_next = y + (sigma_next - sigma_hat) * slope
-            if self.heun:
-                slope_next, state = _slope(denoiser, state, y_next, sigma_next)
-                y_next = y + (sigma_next - sigma_hat) * (slope + slope_next) / 2
-            level = _level(sigma_next, state)
+            y_next, state = follow(slope, state, y, sigma_hat, sigma_next, heun=self.heun)
+            level = level_of(sigma_next, state)
             state = walked(denoiser, state, natural(y_next, level), snr_from_sigma(level))
             assert state.z is not None
             y = physical(state.z.double(), level)  # what is yielded is what the walk goes on from
@@ -89,7 +90,7 @@ class Edm:
     def _initial(
         self, denoiser: Continuous, start: State, sigma: float, generator: Randomness
     ) -> tuple[Noisy, State]:
-        level = _level(sigma, start)
+        level = level_of(sigma, start)
         if start.z is not None:
             return physical(start.z.double(), level), start
         b, length = start.tokens.shape
@@ -114,10 +115,24 @@ def karras(steps: int, sigma_min: float, sigma_max: float, rho: float = 7.0) -> 
     return [sigma_max, *inner, sigma_min]
 
 
+def follow(
+    slope: Slope, state: State, y: Noisy, sigma: float, sigma_next: float, *, heun: bool
+) -> tuple[Noisy, State]:
+    """Move y from σ to the next noise level, by Euler's or Heun's method."""
+    d_sigma = sigma_next - sigma
+    first, state = slope(state, y, sigma)
+    y_next = y + d_sigma * first
+    if not heun:
+        return y_next, state
+    second, state = slope(state, y_next, sigma_next)
+    return y + d_sigma * (first + second) / 2, state
+
+
 def _slope(denoiser: Continuous, state: State, y: Noisy, sigma: float) -> tuple[Noisy, State]:
-    x_hat, state = denoise(denoiser, state, natural(y, _level(sigma, state)))
+    x_hat, state = denoise(denoiser, state, natural(y, level_of(sigma, state)))
     return (y - x_hat) / sigma, state
 
 
-def _level(sigma: float, state: State) -> Float[Tensor, "b l"]:
+def level_of(sigma: float, state: State) -> Float[Tensor, "b l"]:
+    """Return one noise level for all positions."""
     return torch.full_like(state.confidence, sigma)

@@ -14,6 +14,7 @@ from cattrs.strategies import configure_tagged_union
 from dsl import strict
 from dsl.sampling.ancestral import Ancestral
 from dsl.sampling.clocked import ClockedAncestral
+from dsl.sampling.clocked_ode import ClockedOde
 from dsl.sampling.confident import Confident
 from dsl.sampling.corrector import Corrector
 from dsl.sampling.edm import Edm
@@ -40,6 +41,7 @@ KINDS: dict[str, type] = {
         Refine,
         ClockedAncestral,
         Confident,
+        ClockedOde,
         TimedAncestral,
         Parallel,
         Prism,

@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from dsl.types import Mask
@@ -58,9 +58,7 @@ class Warp(nn.Module):
     def forward(self, u: Float[Tensor, "b l"]) -> tuple[Float[Tensor, "b l"], Float[Tensor, "b l"]]:
         """Return the quantiles at which the learned distribution function is u, and weights."""
         bins = self.config.bins
-        upper = self.mass.cumsum(0)
-        at = torch.searchsorted(upper, u.contiguous(), right=True).clamp(max=bins - 1)
-        inside = ((u - (upper - self.mass)[at]) / self.mass[at]).clamp(0, 1)
+        at, inside = located(self.mass, u)
         weight = 1 / (bins * self.mass[at])
         return (at + inside) / bins, weight if self.config.weighted else torch.ones_like(weight)
 
@@ -92,6 +90,15 @@ class Warp(nn.Module):
         drop = ends[:-1] - ends[1:]
         total = drop.sum()
         return floor * uniform + (1 - floor) * drop / total if float(total) > 0 else uniform
+
+
+def located(
+    mass: Float[Tensor, "k"], u: Float[Tensor, "*draws"]
+) -> tuple[Int[Tensor, "*draws"], Float[Tensor, "*draws"]]:
+    """Find where bins of these masses have the distribution function u: which bin, how far in."""
+    upper = mass.cumsum(0)
+    at = torch.searchsorted(upper, u.contiguous(), right=True).clamp(max=len(mass) - 1)
+    return at, ((u - (upper - mass)[at]) / mass[at]).clamp(0, 1)
 
 
 def falling(values: Float[Tensor, "k"], weights: Float[Tensor, "k"]) -> Float[Tensor, "k"]:
