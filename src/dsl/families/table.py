@@ -8,15 +8,25 @@ from pathlib import Path
 from torch import nn
 
 from dsl.families.ar import ArFamily
+from dsl.families.d3pm import D3pmFamily
 from dsl.families.dsl import DslFamily
 from dsl.families.family import Family
 from dsl.families.mdlm import MdlmFamily
+from dsl.families.multinomial import MultinomialFamily
 from dsl.families.vp import VpFamily
 from dsl.models import folder
 
 DSL = DslFamily()
 FAMILIES: dict[str, Family] = {
-    family.name: family for family in (DSL, MdlmFamily(), ArFamily(), VpFamily())
+    family.name: family
+    for family in (
+        DSL,
+        MdlmFamily(),
+        ArFamily(),
+        VpFamily(),
+        D3pmFamily(),
+        MultinomialFamily(),
+    )
 }
 
 
