@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from dsl.alpha import Cosine, Linear, Polynomial, Schedule, schedule
+from dsl.alpha import Cosine, LateCosine, Linear, Polynomial, Schedule, schedule
 from dsl.kernel import Kernel, Noise
 from dsl.streams import stream
 from dsl.types import MASK
@@ -14,7 +14,7 @@ from tests.conftest import assert_near
 
 V = 4
 NOISES: list[Noise] = ["absorbing", "uniform"]
-SCHEDULES = [Linear(), Cosine(), Polynomial(0.5), Polynomial(3.0)]
+SCHEDULES = [Linear(), Cosine(), LateCosine(), Polynomial(0.5), Polynomial(3.0)]
 
 
 def matrix(noise: Noise, alpha: float) -> Tensor:
@@ -89,11 +89,23 @@ def test_schedules_run_from_one_to_nothing_along_their_slopes(alpha: Schedule) -
     assert (alpha.slope(t) < 0).all()
 
 
+def test_the_cosines_bend_to_either_side_of_a_line() -> None:
+    """MD4's forgets early, Hoogeboom's late; the latter is the root of a squared cosine."""
+    t = torch.linspace(0.05, 0.95, 19, dtype=torch.float64)
+    assert (Cosine()(t) < Linear()(t)).all() and (LateCosine()(t) > Linear()(t)).all()
+    angle = torch.pi / 2 * (torch.cat([torch.zeros(1), t]) + 0.008) / 1.008
+    gaussian = angle.cos() ** 2 / angle[0].cos() ** 2
+    assert_near(LateCosine()(t), gaussian[1:].sqrt())
+    for dtype in (torch.float32, torch.float64):
+        assert float(LateCosine()(torch.ones((), dtype=dtype))) == 0
+
+
 def test_schedules_have_names() -> None:
     assert [schedule("linear"), schedule("cosine"), schedule("polynomial", 3.0)] == [
         Linear(),
         Cosine(),
         Polynomial(3.0),
     ]
+    assert schedule("late-cosine") == LateCosine()
     with pytest.raises(ValueError, match=r"power of a schedule must lie in \(0, 100\], got 0"):
         Polynomial(0.0)

@@ -9,7 +9,7 @@ from typing import Literal, Protocol, runtime_checkable
 import torch
 from torch import Tensor
 
-ScheduleName = Literal["linear", "cosine", "polynomial"]
+ScheduleName = Literal["linear", "cosine", "late-cosine", "polynomial"]
 
 
 @runtime_checkable
@@ -40,7 +40,7 @@ class Linear:
 
 @dataclass(frozen=True)
 class Cosine:
-    """α = 1 - cos(π/2 (1 - t)): few tokens are forgotten early, most of them late (MD4)."""
+    """α = 1 - cos(π/2 (1 - t)): most tokens are forgotten early, few of them late (MD4)."""
 
     def __call__(self, t: Tensor) -> Tensor:
         """Return α(t)."""
@@ -49,6 +49,27 @@ class Cosine:
     def slope(self, t: Tensor) -> Tensor:
         """Return dα/dt."""
         return -math.pi / 2 * torch.sin(math.pi / 2 * (1 - t))
+
+
+@dataclass(frozen=True)
+class LateCosine:
+    """α = cos(π/2 (t + o)/(1 + o)), scaled to α(0) = 1: most are forgotten late (Hoogeboom).
+
+    It is the root of what Gaussian diffusion calls the cosine schedule.
+    """
+
+    offset: float = 0.008
+
+    def __call__(self, t: Tensor) -> Tensor:
+        """Return α(t)."""
+        # as a sine of the time that is left, it ends at 0 and not at a rounding error
+        quarter = math.pi / 2 / (1 + self.offset)
+        return torch.sin(quarter * (1 - t)) / math.sin(quarter)
+
+    def slope(self, t: Tensor) -> Tensor:
+        """Return dα/dt."""
+        quarter = math.pi / 2 / (1 + self.offset)
+        return -quarter * torch.cos(quarter * (1 - t)) / math.sin(quarter)
 
 
 @dataclass(frozen=True)
@@ -74,4 +95,9 @@ def schedule(name: ScheduleName, power: float = 2.0) -> Schedule:
     """Build a schedule from its name; the power is the polynomial's."""
     if name == "polynomial":
         return Polynomial(power)
-    return Linear() if name == "linear" else Cosine()
+    named: dict[str, Schedule] = {
+        "linear": Linear(),
+        "cosine": Cosine(),
+        "late-cosine": LateCosine(),
+    }
+    return named[name]

@@ -10,10 +10,12 @@ from torch import nn
 from dsl.families.ar import ArFamily
 from dsl.families.ardm import ArdmFamily
 from dsl.families.cdcd import CdcdFamily
+from dsl.families.d3pm import D3pmFamily
 from dsl.families.dsl import DslFamily
 from dsl.families.family import Family
 from dsl.families.mac import MacFamily
 from dsl.families.mdlm import MdlmFamily
+from dsl.families.multinomial import MultinomialFamily
 from dsl.families.plaid import PlaidFamily
 from dsl.families.prism import PrismFamily
 from dsl.families.vp import VpFamily
@@ -30,6 +32,8 @@ FAMILIES: dict[str, Family] = {
         ArdmFamily(),
         MacFamily(),
         PrismFamily(),
+        D3pmFamily(),
+        MultinomialFamily(),
         PlaidFamily(),
         CdcdFamily(),
     )
