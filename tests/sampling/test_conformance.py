@@ -12,6 +12,7 @@ from dsl import oracle
 from dsl.alpha import Linear, Schedule
 from dsl.denoiser import Clocked, Continuous, Endpoints, Network, Question
 from dsl.evidence import Confident, Evidence, Known, NBest, Unknown, given
+from dsl.families.sedd import Floored, SeddModel
 from dsl.families.vp import VpModel, VpShape
 from dsl.kernel import Kernel
 from dsl.models.config import ModelConfig
@@ -85,6 +86,16 @@ class Absorbed(Told):
         return self.denoiser(Endpoints(tokens))
 
 
+class Ratios(Told):
+    """Score ratios made of a denoiser of masks."""
+
+    kernel, alpha = Kernel("absorbing", 6), Floored(Linear())
+
+    def log_score(self, tokens: Tensor, t: Tensor) -> Tensor:
+        alpha = self.alpha(t.double()).view(-1, 1, 1)
+        return self.denoiser(Endpoints(tokens)).log_softmax(-1) + (alpha / (1 - alpha)).log()
+
+
 def asks(name: str, question: Question) -> bool:
     return question in sampler(name).needs
 
@@ -97,14 +108,22 @@ def exact(name: str) -> Network:
 def posed(name: str, chain: oracle.Markov) -> Network:
     if asks(name, "clock"):
         return Told(chain)
+    if asks(name, "score"):
+        return Ratios(chain)
     return Absorbed(chain) if asks(name, "time") else chain
 
 
 def network(name: str) -> DSLModel | VpModel | TimedModel:
     """A small network of the kind that the sampler serves."""
-    if not asks(name, "clock") and not asks(name, "time"):
+    kinds = {
+        "clock": lambda: VpModel(SHAPE),
+        "time": lambda: TimedModel(TIMED),
+        "score": lambda: SeddModel(TIMED),
+    }
+    made = [make() for question, make in kinds.items() if asks(name, question)]
+    if not made:
         return perturbed(CONFIG)
-    model = (VpModel(SHAPE) if asks(name, "clock") else TimedModel(TIMED)).eval()
+    model = made[0].eval()
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(0.3 * torch.randn_like(parameter))
@@ -154,6 +173,11 @@ class CountedTime(Counted):
         self.calls += 1
         self.asked += len(tokens)
         return self.denoiser.at_time(tokens, t)
+
+    def log_score(self, tokens: Tensor, t: Tensor) -> Tensor:
+        self.calls += 1
+        self.asked += len(tokens)
+        return self.denoiser.log_score(tokens, t)
 
 
 class CountedClock(Counted):
@@ -215,9 +239,10 @@ def test_it_ends_with_tokens_everywhere_and_fixed_ones_untouched(
 
 def test_it_counts_its_denoiser_calls(denoiser: Network, name: str) -> None:
     counted = CountedClock(denoiser) if asks(name, "clock") else Counted(denoiser)
-    counted = CountedTime(denoiser) if asks(name, "time") else counted
+    told = asks(name, "time") or asks(name, "score")
+    counted = CountedTime(denoiser) if told else counted
     end = last(sampler(name), counted, prompted(), generator=Streams.derive(0, range(B)))
-    if asks(name, "time"):  # only sequences with something left to do are passed on
+    if told:  # only sequences with something left to do are passed on
         assert int(end.nfe.sum()) == counted.asked > 0 and end.nfe[2] == 0
         return
     assert torch.equal(end.nfe, counted.sequences)
@@ -256,7 +281,7 @@ def test_a_finished_state_has_no_more_steps(denoiser: Network, name: str) -> Non
 def test_it_takes_evidence(denoiser: Network, name: str) -> None:
     """Soft hints are only a denoiser: no sampler knows of them, and a clock cannot tell them."""
     row = [Unknown(), Confident(2, 0.9), NBest({0: 0.5, 1: 0.5}), Known(4), *[Unknown()] * (L - 4)]
-    if asks(name, "clock") or asks(name, "time"):
+    if sampler(name).needs & {"clock", "time", "score"}:
         with pytest.raises(ValueError, match="takes no confidences"):
             Evidence.of([row] * B, denoiser)
         pins = Evidence.of([[Known(1), *[Unknown()] * (L - 1)]] * B, denoiser)

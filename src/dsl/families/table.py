@@ -11,12 +11,13 @@ from dsl.families.ar import ArFamily
 from dsl.families.dsl import DslFamily
 from dsl.families.family import Family
 from dsl.families.mdlm import MdlmFamily
+from dsl.families.sedd import SeddFamily
 from dsl.families.vp import VpFamily
 from dsl.models import folder
 
 DSL = DslFamily()
 FAMILIES: dict[str, Family] = {
-    family.name: family for family in (DSL, MdlmFamily(), ArFamily(), VpFamily())
+    family.name: family for family in (DSL, MdlmFamily(), ArFamily(), VpFamily(), SeddFamily())
 }
 
 
