@@ -56,6 +56,32 @@ class ExactTimed(Process):
         return self.truth.log_weights.log_softmax(0).unsqueeze(-1) + torch.stack(rest, dim=-1)
 
 
+class ExactScored(Process):
+    """Ratios of the marginals themselves: q_t of each text with one other token."""
+
+    def log_score(self, tokens: Tensor, t: Tensor) -> Tensor:
+        self.sequences += len(tokens)
+        self.told.append(t)
+        if not len(t) or (t != t[0]).any():
+            return self._ratios(tokens, t)
+        # A sampler asks about many equal texts at one time: each is computed once.
+        base = (self.vocab_size + 1) ** torch.arange(tokens.shape[1])
+        codes, which = ((tokens + 1) * base).sum(dim=1).unique(return_inverse=True)
+        kinds = codes.unsqueeze(1) // base % (self.vocab_size + 1) - 1
+        return self._ratios(kinds, t[: len(kinds)])[which]
+
+    def _ratios(self, tokens: Tensor, t: Tensor) -> Tensor:
+        b, length = tokens.shape
+        own = self.log_marginal(tokens, t)
+        ratios = torch.zeros(b, length, self.vocab_size, dtype=torch.float64)
+        for i in range(length):
+            for v in range(self.vocab_size):
+                other = tokens.clone()
+                other[:, i] = v
+                ratios[:, i, v] = self.log_marginal(other, t) - own
+        return ratios
+
+
 def enumerated(truth: Oracle) -> Enumerated:
     """List the sequences of an oracle."""
     return truth if isinstance(truth, Enumerated) else truth.enumerated()  # type: ignore[attr-defined]

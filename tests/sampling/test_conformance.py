@@ -14,6 +14,7 @@ from dsl.denoiser import Clocked, Continuous, Endpoints, Network, Question
 from dsl.evidence import Confident, Evidence, Known, NBest, Unknown, given
 from dsl.families.mdlm import MdlmShape
 from dsl.families.prism import PrismModel
+from dsl.families.sedd import Floored, SeddModel
 from dsl.families.vp import VpModel, VpShape
 from dsl.kernel import Kernel
 from dsl.models.config import ModelConfig
@@ -90,6 +91,16 @@ class Absorbed(Told):
         return self.denoiser(Endpoints(tokens))
 
 
+class Ratios(Told):
+    """Score ratios made of a denoiser of masks."""
+
+    kernel, alpha = Kernel("absorbing", 6), Floored(Linear())
+
+    def log_score(self, tokens: Tensor, t: Tensor) -> Tensor:
+        alpha = self.alpha(t.double()).view(-1, 1, 1)
+        return self.denoiser(Endpoints(tokens)).log_softmax(-1) + (alpha / (1 - alpha)).log()
+
+
 def asks(name: str, question: Question) -> bool:
     return question in sampler(name).needs
 
@@ -104,20 +115,23 @@ def posed(name: str, chain: oracle.Markov) -> Network:
         return Told(chain)
     if asks(name, "quality"):
         return RatedOracle(chain)
+    if asks(name, "score"):
+        return Ratios(chain)
     return Absorbed(chain) if asks(name, "time") else chain
 
 
 def network(name: str) -> torch.nn.Module:
     """A small network of the kind that the sampler serves."""
-    model: torch.nn.Module
-    if asks(name, "clock"):
-        model = VpModel(SHAPE).eval()
-    elif asks(name, "time"):
-        model = TimedModel(TIMED).eval()
-    elif asks(name, "quality"):
-        model = PrismModel(RATED).eval()
-    else:
+    kinds = {
+        "clock": lambda: VpModel(SHAPE),
+        "time": lambda: TimedModel(TIMED),
+        "score": lambda: SeddModel(TIMED),
+        "quality": lambda: PrismModel(RATED),
+    }
+    made = [build for question, build in kinds.items() if question in sampler(name).needs]
+    if not made:
         return perturbed(CONFIG)
+    model = made[0]().eval()
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(0.3 * torch.randn_like(parameter))
@@ -167,6 +181,11 @@ class CountedTime(Counted):
         self.calls += 1
         self.asked += len(tokens)
         return self.denoiser.at_time(tokens, t)
+
+    def log_score(self, tokens: Tensor, t: Tensor) -> Tensor:
+        self.calls += 1
+        self.asked += len(tokens)
+        return self.denoiser.log_score(tokens, t)
 
 
 class CountedQuality(Counted):
@@ -243,10 +262,11 @@ def test_it_ends_with_tokens_everywhere_and_fixed_ones_untouched(
 
 def test_it_counts_its_denoiser_calls(denoiser: Network, name: str) -> None:
     counted = CountedClock(denoiser) if asks(name, "clock") else Counted(denoiser)
-    counted = CountedTime(denoiser) if asks(name, "time") else counted
+    told = asks(name, "time") or asks(name, "score")
+    counted = CountedTime(denoiser) if told else counted
     counted = CountedQuality(denoiser) if asks(name, "quality") else counted
     end = last(sampler(name), counted, prompted(), generator=Streams.derive(0, range(B)))
-    if asks(name, "time"):  # only sequences with something left to do are passed on
+    if told:  # only sequences with something left to do are passed on
         assert int(end.nfe.sum()) == counted.asked > 0 and end.nfe[2] == 0
         return
     if asks(name, "quality"):
@@ -289,7 +309,7 @@ def test_a_finished_state_has_no_more_steps(denoiser: Network, name: str) -> Non
 def test_it_takes_evidence(denoiser: Network, name: str) -> None:
     """Soft hints are only a denoiser: no sampler knows of them; clocks and ratings have none."""
     row = [Unknown(), Confident(2, 0.9), NBest({0: 0.5, 1: 0.5}), Known(4), *[Unknown()] * (L - 4)]
-    if asks(name, "clock") or asks(name, "time"):
+    if sampler(name).needs & {"clock", "time", "score"}:
         with pytest.raises(ValueError, match="takes no confidences"):
             Evidence.of([row] * B, denoiser)
         pins = Evidence.of([[Known(1), *[Unknown()] * (L - 1)]] * B, denoiser)

@@ -18,6 +18,7 @@ from dsl.families.mdlm import MdlmFamily
 from dsl.families.multinomial import MultinomialFamily
 from dsl.families.plaid import PlaidFamily
 from dsl.families.prism import PrismFamily
+from dsl.families.sedd import SeddFamily
 from dsl.families.vp import VpFamily
 from dsl.models import folder
 
@@ -34,6 +35,7 @@ FAMILIES: dict[str, Family] = {
         PrismFamily(),
         D3pmFamily(),
         MultinomialFamily(),
+        SeddFamily(),
         PlaidFamily(),
         CdcdFamily(),
     )

@@ -18,6 +18,7 @@ from dsl.sampling.edm import Edm
 from dsl.sampling.localize import Localize
 from dsl.sampling.parallel import Parallel
 from dsl.sampling.prism import Prism, PrismLoop
+from dsl.sampling.ratios import Euler, Tweedie
 from dsl.sampling.refine import Commit, Refine
 from dsl.sampling.remask import Cap, Confidence, ForwardBackward, Rescale
 from dsl.sampling.reveal import FirstHitting, Reveal
@@ -232,3 +233,13 @@ def prism_loop(
     mending = int(loop * steps)
     walk = Prism(steps - mending, draw, eta, on)
     return Chain((walk, PrismLoop(mending, draw, share))) if mending else walk
+
+
+def tweedie(steps: int, *, draw: Draw = Draw()) -> Sampler:
+    """SEDD's analytic sampler, for networks of score ratios."""
+    return Tweedie(steps, draw)
+
+
+def euler(steps: int, *, draw: Draw = Draw()) -> Sampler:
+    """Euler steps of the reverse rates, for networks of score ratios."""
+    return Euler(steps, draw)

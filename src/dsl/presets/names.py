@@ -41,6 +41,8 @@ PRESETS: dict[str, Factory] = {
     "ardm": factories.ardm,
     "prism": factories.prism,
     "prism-loop": factories.prism_loop,
+    "tweedie": factories.tweedie,
+    "euler": factories.euler,
 }
 
 

@@ -21,6 +21,7 @@ from dsl.sampling.edm import Edm
 from dsl.sampling.localize import Localize
 from dsl.sampling.parallel import Parallel
 from dsl.sampling.prism import Prism, PrismLoop
+from dsl.sampling.ratios import Euler, Tweedie
 from dsl.sampling.refine import Commit, Refine
 from dsl.sampling.remask import Remask
 from dsl.sampling.reveal import FirstHitting, Reveal
@@ -46,6 +47,8 @@ KINDS: dict[str, type] = {
         Parallel,
         Prism,
         PrismLoop,
+        Tweedie,
+        Euler,
     )
 }
 """The samplers that can be written in a file, by the name of their class."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -10,14 +10,14 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from dsl.denoiser import Question, Timed
+from dsl.denoiser import Network, Question, Scored, Timed
 from dsl.kernel import Kernel
 from dsl.sampling.ancestral import require_steps
 from dsl.sampling.categorical import Draw
 from dsl.sampling.sampler import TIME
 from dsl.sampling.state import State
 from dsl.streams import Randomness, uniform
-from dsl.types import Logits, Mask
+from dsl.types import Logits, Mask, Tokens
 
 
 @dataclass(frozen=True)
@@ -65,19 +65,30 @@ class TimedAncestral:
         return drawn(state, p, denoiser.kernel, unfinished(denoiser, state), generator)
 
 
-def noised(denoiser: Timed, state: State, generator: Randomness) -> State:
+def noised(denoiser: Timed | Scored, state: State, generator: Randomness) -> State:
     """Put pure noise where nothing is pinned."""
     shape, device = state.tokens.shape, state.tokens.device
     noise = denoiser.kernel.pure(tuple(shape), generator=generator, device=device)
     return replace(state, tokens=torch.where(state.free, noise, state.tokens))
 
 
-def unfinished(denoiser: Timed, state: State) -> Mask:
+def unfinished(denoiser: Timed | Scored, state: State) -> Mask:
     """Choose the positions that a step may still change: what was revealed absorbs nothing more."""
     return state.free & state.masked if denoiser.kernel.noise == "absorbing" else state.free
 
 
 def ask_at(denoiser: Timed, state: State, t: float, live: Mask) -> tuple[Logits, State]:
+    """Ask what the clean tokens are at a time."""
+    return answered(denoiser, denoiser.at_time, state, t, live)
+
+
+def answered(
+    denoiser: Network,
+    question: Callable[[Tokens, Tensor], Logits],
+    state: State,
+    t: float,
+    live: Mask,
+) -> tuple[Logits, State]:
     """Ask about every position at a time, and count the sequences that are not finished.
 
     Those that are get uniform rows: nobody reads them.
@@ -91,7 +102,7 @@ def ask_at(denoiser: Timed, state: State, t: float, live: Mask) -> tuple[Logits,
     if asked.any():
         with torch.no_grad():
             times = torch.full((int(asked.sum()),), t, device=state.tokens.device)
-            logits[asked] = denoiser.at_time(state.tokens[asked], times).double()
+            logits[asked] = question(state.tokens[asked], times).double()
     return logits, state
 
 

@@ -1,0 +1,286 @@
+"""Score ratios: given the exact ones, bound and samplers must be exact, for both kinds of noise."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from dsl import oracle
+from dsl.alpha import Cosine, Linear, Schedule
+from dsl.denoiser import Endpoints, Scored
+from dsl.families.mdlm import MdlmModel, MdlmShape
+from dsl.families.sedd import (
+    LEAST_TIME,
+    AtScoreTime,
+    Floored,
+    SeddModel,
+    SeddObjective,
+    leave_one_out,
+)
+from dsl.families.table import FAMILIES
+from dsl.kernel import Kernel, Noise
+from dsl.likelihoods.roar import Enumerated
+from dsl.likelihoods.score_entropy import (
+    ScoreEntropy,
+    corrupted,
+    path_losses,
+    prior_nats,
+    score_entropy,
+)
+from dsl.streams import Streams, stream
+from dsl.types import MASK
+from tests.conftest import assert_near
+from tests.doubles import Double
+from tests.exact_times import ExactScored, ExactTimed, enumerated
+from tests.families.conftest import TOKENS, awake, stirred, untrained
+
+SEDD = FAMILIES["sedd"]
+NOISES: list[Noise] = ["absorbing", "uniform"]
+noises = pytest.mark.parametrize("noise", NOISES)
+
+
+class FromPosterior(Double):
+    """Ratios α/(1 - α) p of any denoiser of masks, all of them too large by a factor."""
+
+    def __init__(self, denoiser: Any, alpha: Schedule, factor: float = 1.0) -> None:
+        self.denoiser, self.alpha, self.factor = denoiser, alpha, factor
+        self.kernel = Kernel("absorbing", denoiser.vocab_size)
+        self.codebook = torch.eye(denoiser.vocab_size)
+
+    def log_score(self, tokens: Tensor, t: Tensor) -> Tensor:
+        alpha = self.alpha(t).view(-1, 1, 1)
+        p = self.denoiser(Endpoints(tokens)).double().log_softmax(-1)
+        return p + (self.factor * alpha / (1 - alpha)).log()
+
+
+class TestBound:
+    @noises
+    def test_of_exact_ratios_it_is_the_truth(self, truth: oracle.Oracle, noise: Noise) -> None:
+        tokens = truth.sample(24, generator=stream(1))
+        network = ExactScored(enumerated(truth), noise, Floored(Linear()))
+        found = ScoreEntropy(replicates=16, draws=32)(network, tokens, generator=stream(2))
+        exact = -truth.log_prob(tokens)
+        assert found.mean_stderr < 0.03 * float(exact.mean())
+        assert abs(float((found.nats - exact).mean())) < 4 * found.mean_stderr
+
+    @noises
+    def test_a_wrong_network_is_noticed(self, noise: Noise) -> None:
+        """By about the divergence of what it knows from what is so."""
+        truth, other = (oracle.markov(4, 3, seed=seed) for seed in (0, 1))
+        tokens = truth.sample(64, generator=stream(1))
+        network = ExactScored(enumerated(other), noise, Floored(Linear()))
+        found = ScoreEntropy(replicates=8, draws=8)(network, tokens, generator=stream(2))
+        wrong = float((found.nats + other.log_prob(tokens)).mean())
+        assert abs(wrong) < 4 * found.mean_stderr + 1e-3, "it is the truth of the other"
+        assert float((found.nats + truth.log_prob(tokens)).mean()) > 0.2 + 4 * found.mean_stderr
+
+    @pytest.mark.parametrize("alpha", [Floored(Linear()), Floored(Cosine()), Linear()])
+    def test_of_a_posterior_it_is_the_bound_of_masked_diffusion(self, alpha: Schedule) -> None:
+        """Whatever the posterior, the schedule and its floor: ROAR's number by another route."""
+        shape = MdlmShape(5, hidden_dim=16, cond_dim=4, n_blocks=2, n_heads=2, dropout=0.0)
+        denoiser, tokens = stirred(MdlmModel(shape)), TOKENS[:8]
+        wanted = Enumerated()(denoiser, tokens)
+        bound = ScoreEntropy(replicates=16, draws=32)
+        found = bound(FromPosterior(denoiser, alpha), tokens, generator=stream(0))
+        assert abs(float((found.nats - wanted.nats).mean())) < 4 * found.mean_stderr
+        assert found.mean_stderr < 0.03 * float(wanted.nats.mean())
+
+    @pytest.mark.parametrize("factor", [0.25, 3.0])
+    def test_ratios_that_do_not_add_up_cost_c_minus_1_minus_log_c(self, factor: float) -> None:
+        """A masked diffusion cannot err so: the factor is the rate at which tokens appear."""
+        denoiser, tokens = oracle.markov(5, 6), TOKENS[:8]
+        bound = ScoreEntropy(replicates=16, draws=32)
+        pair = [
+            bound(FromPosterior(denoiser, Floored(Linear()), c), tokens, generator=stream(0))
+            for c in (1.0, factor)
+        ]
+        extra = (pair[1].values - pair[0].values).sum(dim=-1)
+        error = float(extra.std(dim=1).square().mean() / 16 / 8) ** 0.5
+        assert abs(float(extra.mean()) / 6 - (factor - 1 - math.log(factor))) < 4 * error / 6
+
+    def test_the_prior_term_is_a_divergence(self) -> None:
+        for v, alpha in [(2, 0.3), (27, 1e-3)]:
+            q = torch.full((v,), (1 - alpha) / v, dtype=torch.float64)
+            q[0] += alpha
+            wanted = float((q * (q * v).log()).sum())
+            assert prior_nats(Kernel("uniform", v), alpha) == pytest.approx(wanted, rel=1e-9)
+        assert prior_nats(Kernel("uniform", 27), 1e-3) < 2e-5
+        assert prior_nats(Kernel("absorbing", 27), 1e-3) == 0
+
+    def test_masks_cover_everything_at_the_end(self) -> None:
+        network = untrained(SEDD)
+        end = corrupted(network, TOKENS, torch.ones(64), generator=stream(0))
+        assert (end == MASK).all() and float(network.alpha(torch.ones(()))) > 0
+
+    @noises
+    def test_a_text_scores_the_same_in_any_batch(self, noise: Noise) -> None:
+        network = awake(SEDD, noise=noise)
+        bound = ScoreEntropy(replicates=2, draws=2, batch_size=3)
+        whole = bound(network, TOKENS[:4], generator=Streams.derive(0, range(4)))
+        alone = bound(network, TOKENS[2:3], generator=Streams.derive(0, [2]))
+        assert_near(alone.values[0], whole.values[2], 1e-4)
+
+    def test_nan_is_refused(self) -> None:
+        network = awake(SEDD)
+        with torch.no_grad():
+            network.backbone.output_layer.linear.bias.fill_(torch.nan)
+        with pytest.raises(ValueError, match="NaN logits"):
+            ScoreEntropy(2, 1)(network, TOKENS[:1], generator=stream(0))
+
+
+class TestScoreEntropy:
+    @noises
+    def test_it_is_the_sum_of_the_paper(self, noise: Noise) -> None:
+        """Term by term: rate times s - r log s + r (log r - 1) over all other states."""
+        v, alpha = 4, torch.tensor([0.2, 0.9], dtype=torch.float64)
+        kernel, clean = Kernel(noise, v), torch.tensor([[0, 1, 2], [3, 3, 1]])
+        noisy = torch.tensor([[0, 2, MASK], [3, MASK, MASK]])
+        if noise == "uniform":
+            noisy = noisy.masked_fill(noisy == MASK, 0)
+        log_score = torch.randn(2, 3, v, dtype=torch.float64, generator=stream(0))
+        for at in (noisy != MASK).nonzero().tolist():
+            log_score[at[0], at[1], noisy[at[0], at[1]]] = 0
+        found = score_entropy(log_score, noisy, clean, kernel, alpha)
+        for b, i in [(b, i) for b in range(2) for i in range(3)]:
+            x, x0, a = int(noisy[b, i]), int(clean[b, i]), float(alpha[b])
+            noise_mass = (1 - a) / v if noise == "uniform" else 0.0
+            q = [a * (y == x0) + noise_mass for y in range(v)]
+            own = 1 - a if x == MASK else q[x]
+            moves = noise == "uniform" or x == MASK
+            total = 0.0
+            for y in [y for y in range(v) if y != x and moves]:
+                s, r = math.exp(log_score[b, i, y]), q[y] / own
+                constant = r * (math.log(r) - 1) if r else 0.0
+                total += s - r * math.log(s) + constant
+            rate = 1 / v if noise == "uniform" else 1.0
+            assert float(found[b, i]) == pytest.approx(rate * total, rel=1e-9, abs=1e-12)
+
+    def test_it_vanishes_where_the_ratios_are_those_of_the_clean_token(self) -> None:
+        kernel, alpha = Kernel("uniform", 5), torch.tensor([0.4], dtype=torch.float64)
+        clean, noisy = torch.tensor([[1, 2]]), torch.tensor([[1, 4]])
+        log_q = kernel.log_likelihood(clean, alpha)
+        right = log_q - log_q.gather(-1, noisy.unsqueeze(-1))
+        assert float(score_entropy(right, noisy, clean, kernel, alpha).abs().max()) < 1e-12
+        wrong = right + torch.tensor([0, 0, 0, 0.1, 0])
+        assert (score_entropy(wrong, noisy, clean, kernel, alpha) > 1e-5).all()
+
+
+class TestObjective:
+    @noises
+    def test_it_is_the_bound_but_for_the_first_thousandth(self, noise: Noise) -> None:
+        network, tokens = awake(SEDD, noise=noise), TOKENS[:1]
+        with torch.no_grad():  # ratios less wild, or the error would hide everything
+            network.backbone.output_layer.linear.weight.mul_(0.3)
+            network.backbone.output_layer.linear.bias.mul_(0.3)
+        batch, runs = tokens.expand(64, -1), 60  # the strata belong to places of the batch
+        objective = SeddObjective(network)
+        with torch.no_grad():
+            draws = torch.stack([
+                objective(batch, Streams.derive(s, range(64)), range(64), 64).mean
+                for s in range(runs)
+            ]).double()  # fmt: skip
+            t = LEAST_TIME * torch.rand(4096, generator=stream(1), dtype=torch.float64)
+            many = tokens.expand(4096, -1)
+            noisy = corrupted(network, many, t, generator=stream(2))
+            first = LEAST_TIME * path_losses(network, noisy, many, t).mean(dim=1)
+        bound = ScoreEntropy(replicates=128, draws=64)(network, tokens, generator=stream(0))
+        prior = prior_nats(network.kernel, 1e-3)
+        wanted = float(bound.nats) / 6 - prior - float(first.mean())
+        errors = [(1 - LEAST_TIME) * float(draws.std()) / runs**0.5, bound.mean_stderr / 6,
+                  float(first.std()) / 64]  # fmt: skip
+        error = math.hypot(*errors)
+        assert error < 0.05 * wanted
+        assert abs((1 - LEAST_TIME) * float(draws.mean()) - wanted) < 4 * error
+
+    @noises
+    def test_it_teaches(self, noise: Noise) -> None:
+        """Thirty steps on one text, and it is more likely than at first."""
+        network, tokens = untrained(SEDD, noise=noise), TOKENS[:1]
+        objective = SeddObjective(network)
+        bound = ScoreEntropy(replicates=8, draws=16)
+        optimizer = torch.optim.Adam(network.parameters(), lr=1e-2)
+        before = float(bound(network, tokens, generator=stream(0)).nats)
+        for step in range(30):
+            optimizer.zero_grad()
+            batch = tokens.expand(32, -1)
+            objective(batch, Streams.derive(step, range(32)), range(32), 32).mean.backward()
+            optimizer.step()
+        after = float(bound(network, tokens, generator=stream(0)).nats)
+        assert before == pytest.approx(6 * math.log(5), rel=0.3)
+        assert after < 0.7 * before
+
+
+class TestNetwork:
+    @noises
+    def test_untrained_it_knows_nothing(self, noise: Noise) -> None:
+        """Of masks α/(1 - α) is shared by all tokens; under uniform noise all texts are alike."""
+        network = untrained(SEDD, noise=noise)
+        assert isinstance(network, Scored)
+        t = torch.tensor([0.25, 1.0])
+        tokens = torch.full((2, 6), MASK if noise == "absorbing" else 3)
+        sums = network.log_score(tokens, t).exp().sum(dim=-1)
+        alpha = network.alpha(t)
+        wanted = alpha / (1 - alpha) if noise == "absorbing" else torch.full((2,), 5.0)
+        assert_near(sums, wanted.unsqueeze(1).expand(2, 6))
+
+    @noises
+    def test_a_token_is_as_likely_as_itself(self, noise: Noise) -> None:
+        network = awake(SEDD, noise=noise)
+        log_score = network.log_score(TOKENS, torch.full((64,), 0.5))
+        assert (log_score.gather(-1, TOKENS.unsqueeze(-1)) == 0).all()
+        assert (log_score != 0).float().mean() > 0.79
+
+    def test_it_hears_the_time(self) -> None:
+        network = awake(SEDD, noise="uniform")
+        one, two = (network.log_score(TOKENS[:1], torch.tensor([t])) for t in (0.3, 0.31))
+        assert (one - two).abs().max() > 1e-3
+
+    def test_the_schedule_is_log_linear_with_a_floor(self) -> None:
+        alpha = untrained(SEDD).alpha
+        t = torch.linspace(0, 1, 5, dtype=torch.float64, requires_grad=True)
+        assert_near(alpha(t), 1 - (1 - 1e-3) * t)
+        for inner in (Linear(), Cosine()):
+            (slope,) = torch.autograd.grad(Floored(inner)(t).sum(), t)
+            assert_near(Floored(inner).slope(t), slope)
+
+    def test_llama_blocks_are_left_aside(self) -> None:
+        assert SEDD.shape(7, 6, {"llama": {"kv_heads": 1, "mlp_dim": 8}}).llama is None
+
+
+class TestLevels:
+    @noises
+    def test_of_exact_ratios_they_ask_for_the_exact_posterior(self, noise: Noise) -> None:
+        """The clean token as the others tell it, which another double computes directly."""
+        truth, alpha = enumerated(oracle.markov(4, 3)), Floored(Linear())
+        tokens = oracle.markov(4, 3).sample(32, generator=stream(0))
+        streams = [Streams.derive(0, range(32)) for _ in range(2)]
+        level = AtScoreTime(0.5)
+        logits, at = level.ask(ExactScored(truth, noise, alpha), tokens, generator=streams[0])
+        times = torch.full((32,), 0.5)
+        noisy = Kernel(noise, 4).corrupt(tokens, alpha(times), generator=streams[1])
+        wanted = ExactTimed(truth, noise, alpha).at_time(noisy, times)[at]
+        assert_near(logits.softmax(-1), wanted.softmax(-1))
+        assert bool(at.all()) is (noise == "uniform") and level.label == "t=0.5"
+
+    @noises
+    def test_untrained_they_are_uniform(self, noise: Noise) -> None:
+        network = untrained(SEDD, noise=noise)
+        for level in SEDD.levels(network):
+            logits, _ = level.ask(network, TOKENS, generator=Streams.derive(0, range(64)))
+            assert_near(logits.softmax(-1), torch.full_like(logits, 0.2))
+
+    def test_ratios_below_the_noise_are_a_small_probability(self) -> None:
+        found = leave_one_out(torch.tensor([[[0.0, -30.0, 5.0]]]), torch.tensor([0.5])).exp()
+        assert found[0, 0, :2].tolist() == pytest.approx([1e-6, 1e-6])
+        assert float(found[0, 0, 2]) > 1
+
+
+def test_the_model_is_kept_with_its_noise(tmp_path: Any) -> None:
+    network = awake(SEDD, noise="uniform")
+    SEDD.write(network, tmp_path)
+    again = SEDD.read(tmp_path)
+    assert isinstance(again, SeddModel) and again.kernel == Kernel("uniform", 5)
