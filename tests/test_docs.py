@@ -18,6 +18,7 @@ from pathlib import Path
 import pytest
 
 from dsl.cli.main import VERBS, main, usage
+from dsl.families.table import FAMILIES
 from tests.llamas import small_teacher
 
 ROOT = Path(__file__).parent.parent
@@ -147,7 +148,7 @@ ADDED = {
     ),
     "unigram.py": (
         "train cyclic --smoke --set objective=unigram --out run",
-        "objective must be one of dsl, mdlm, ar, vp; got 'unigram'",
+        f"objective must be one of {', '.join(FAMILIES)}; got 'unigram'",
     ),
     "sums.py": ("data sums", "unknown corpus 'sums'"),
 }

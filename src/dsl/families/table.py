@@ -10,13 +10,15 @@ from torch import nn
 from dsl.families.ar import ArFamily
 from dsl.families.dsl import DslFamily
 from dsl.families.family import Family
+from dsl.families.md4 import Md4Family
 from dsl.families.mdlm import MdlmFamily
 from dsl.families.vp import VpFamily
 from dsl.models import folder
 
 DSL = DslFamily()
 FAMILIES: dict[str, Family] = {
-    family.name: family for family in (DSL, MdlmFamily(), ArFamily(), VpFamily())
+    family.name: family
+    for family in (DSL, MdlmFamily(), ArFamily(), VpFamily(), Md4Family())
 }
 
 
