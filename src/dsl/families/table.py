@@ -10,6 +10,7 @@ from torch import nn
 from dsl.families.ar import ArFamily
 from dsl.families.dsl import DslFamily
 from dsl.families.family import Family
+from dsl.families.genmd4 import GenMd4Family
 from dsl.families.md4 import Md4Family
 from dsl.families.mdlm import MdlmFamily
 from dsl.families.vp import VpFamily
@@ -18,7 +19,7 @@ from dsl.models import folder
 DSL = DslFamily()
 FAMILIES: dict[str, Family] = {
     family.name: family
-    for family in (DSL, MdlmFamily(), ArFamily(), VpFamily(), Md4Family())
+    for family in (DSL, MdlmFamily(), ArFamily(), VpFamily(), Md4Family(), GenMd4Family())
 }
 
 
