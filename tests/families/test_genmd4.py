@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable
 
 import numpy as np
@@ -209,6 +210,18 @@ class TestObjective:
         error = 4 * (float(draws.std()) ** 2 / 40 + (bound.mean_stderr / 6) ** 2) ** 0.5
         wanted = float(bound.nats) / 6
         assert abs(float(draws.mean()) - wanted) < error + 0.01 * wanted
+
+    def test_waiting_below_the_least_time_does_not_pay(self) -> None:
+        """At w = 0.1 half the tokens are masked at 1e-3; the uniform guess costs log v anyway."""
+        network = untrained(GENMD4)
+        with torch.no_grad():
+            network.raw_pace.copy_(torch.full((5,), 0.1).expm1().log())
+            objective = GENMD4.objective(network, GENMD4.Options())
+            draws = torch.stack([
+                objective(TOKENS, Streams.derive(seed, PLACES), PLACES, 64).mean
+                for seed in range(20)
+            ])  # fmt: skip
+        assert abs(float(draws.mean()) - math.log(5)) < 4 * float(draws.std()) / 20**0.5
 
     def test_it_begins_as_md4(self) -> None:
         """All paces are 1, and the masks are those of the linear schedule."""
