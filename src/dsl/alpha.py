@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Literal, Protocol, runtime_checkable
 
 import torch
+from jaxtyping import Float
 from torch import Tensor
 
 ScheduleName = Literal["linear", "cosine", "late-cosine", "polynomial"]
@@ -91,13 +92,30 @@ class Polynomial:
         return -self.power * t ** (self.power - 1)
 
 
-def schedule(name: ScheduleName, power: float = 2.0) -> Schedule:
+Named = Linear | Cosine | LateCosine | Polynomial
+"""The schedules that have a name."""
+
+
+def schedule(name: ScheduleName, power: float = 2.0) -> Named:
     """Build a schedule from its name; the power is the polynomial's."""
     if name == "polynomial":
         return Polynomial(power)
-    named: dict[str, Schedule] = {
+    named: dict[str, Named] = {
         "linear": Linear(),
         "cosine": Cosine(),
         "late-cosine": LateCosine(),
     }
     return named[name]
+
+
+def time_of(alpha: Schedule, gone: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
+    """Return the times at which these shares of the tokens are gone: 1 - α(t) = gone.
+
+    By bisection, because a schedule need not know its inverse; 60 halvings are all of float64.
+    """
+    early, late = torch.zeros_like(gone), torch.ones_like(gone)
+    for _ in range(60):
+        middle = (early + late) / 2
+        before = 1 - alpha(middle) < gone
+        early, late = torch.where(before, middle, early), torch.where(before, late, middle)
+    return late

@@ -5,15 +5,18 @@ from __future__ import annotations
 import json
 import math
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
 from dsl.denoiser import Continuous, Denoiser, Endpoints
-from dsl.families.mdlm import LEAST_TIME
+from dsl.families.masking import LEAST_TIME
 from dsl.families.table import FAMILIES
+from dsl.likelihoods.roar import Enumerated
 from dsl.models.mdlm_import import convert, parity, read
 from dsl.streams import Streams
+from dsl.training.objective import Loss
 from dsl.types import MASK
 from tests.conftest import assert_near
 from tests.families.conftest import TOKENS, awake, untrained
@@ -29,6 +32,45 @@ def test_untrained_its_bound_is_the_uniform_one() -> None:
     ]).detach()  # fmt: skip
     error = float(draws.std()) / 60**0.5
     assert abs(float(draws.mean()) - math.log(5) * (1 - LEAST_TIME)) < 4 * error
+
+
+@pytest.mark.parametrize(
+    "chosen",
+    [{}, {"schedule": "cosine"}, {"schedule": "polynomial", "power": 3.0}],
+    ids=["linear", "cosine", "polynomial"],
+)
+def test_every_schedule_has_the_same_bound(chosen: dict[str, Any]) -> None:
+    """In expectation, up to the 0.2% below the least time: the integral over α is ROAR's sum."""
+    network, text = awake(MDLM), TOKENS[:1].expand(64, -1)
+    objective, places = MDLM.objective(network, MDLM.Options(**chosen)), range(64)
+    with torch.no_grad():
+        draws = torch.stack([
+            objective(text, Streams.derive(seed, places), places, 64).mean for seed in range(60)
+        ])  # fmt: skip
+    wanted = float(Enumerated()(network, TOKENS[:1]).nats) / 6
+    error = 4 * float(draws.std()) / 60**0.5
+    assert error < 0.1 * wanted
+    assert abs(float(draws.mean()) - wanted) < error + 0.004 * wanted
+
+
+def test_schedules_mask_as_many_as_they_say_and_the_first_power_is_linear() -> None:
+    def drawn(**chosen: Any) -> Loss:
+        objective = MDLM.objective(awake(MDLM), MDLM.Options(**chosen))
+        torch.manual_seed(0)
+        found: Loss = objective(TOKENS, Streams.derive(0, range(64)), range(64), 64)
+        return found
+
+    torch.manual_seed(0)
+    linear = drawn()
+    first = drawn(schedule="polynomial", power=1.0)
+    assert float(first.sum.detach()) == pytest.approx(float(linear.sum.detach()), rel=1e-5)
+    for power, share in ((0.25, 4 / 5), (1.0, 1 / 2), (3.0, 1 / 4)):  # E[t^w] = 1/(1 + w)
+        masked = drawn(schedule="polynomial", power=power).parts["masked"][1]
+        assert abs(float(masked) / TOKENS.numel() - share) < 0.08
+    cosine = drawn(schedule="cosine").parts["masked"][1]
+    assert abs(float(cosine) / TOKENS.numel() - 2 / math.pi) < 0.08
+    with pytest.raises(ValueError, match=r"power of a schedule must lie in \(0, 100\], got -1"):
+        MDLM.Options(schedule="polynomial", power=-1.0)
 
 
 def test_masked_positions_alone_have_a_loss() -> None:

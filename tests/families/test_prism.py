@@ -13,8 +13,10 @@ from torch import Tensor
 
 import dsl
 from dsl import oracle
+from dsl.alpha import Linear
 from dsl.denoiser import Endpoints, RatedAtOnce
-from dsl.families.mdlm import MdlmShape, masked_at_times
+from dsl.families import masking
+from dsl.families.mdlm import MdlmShape
 from dsl.families.prism import PrismModel, PrismObjective, PrismOptions
 from dsl.families.table import FAMILIES
 from dsl.models import folder
@@ -53,7 +55,7 @@ def loss(objective: PrismObjective, tokens: Tensor, seed: int = 0) -> Loss:
 
 def masked(tokens: Tensor, generator: torch.Generator) -> Tensor:
     """Mask as training does."""
-    _, hidden = masked_at_times(tokens, generator, range(len(tokens)), len(tokens))
+    _, hidden = masking.masked(Linear(), tokens, generator, range(len(tokens)), len(tokens))
     return tokens.masked_fill(hidden, MASK)
 
 

@@ -48,6 +48,8 @@ def forms(preset: str) -> list[str]:
 NAMES = [
     *(name for preset in PRESETS for name in forms(preset)),
     "mdlm@6:refresh_unmasked=true",
+    "mdlm@6:schedule=cosine",
+    "mdlm@6:schedule=polynomial,power=0.5",
     "fb@6:official=true",
     "dfm@6:official=true",
     "remdm-cap@6:eta=0.3",

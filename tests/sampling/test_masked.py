@@ -5,6 +5,7 @@ import torch
 from torch import Tensor
 
 from dsl import oracle
+from dsl.alpha import Cosine, Linear, Polynomial
 from dsl.denoiser import Endpoints
 from dsl.diagnostics.trace import Rewrites
 from dsl.presets import sampler
@@ -12,7 +13,7 @@ from dsl.sampling.ancestral import Ancestral, reveal_probability
 from dsl.sampling.corrector import Corrector
 from dsl.sampling.remask import Cap, Confidence, ForwardBackward, Never, Rescale
 from dsl.sampling.sampler import last
-from dsl.sampling.schedule import Interval, Linear, Loop, intervals
+from dsl.sampling.schedule import Alpha, Interval, Loop, intervals
 from dsl.sampling.state import State
 from dsl.streams import Streams, stream
 from tests.doubles import Double
@@ -82,9 +83,9 @@ def test_the_tables_values_do_not_give_the_reported_rewrites() -> None:
 
 
 @pytest.mark.parametrize("rule", [Never(), ForwardBackward(), Cap(0.3), Rescale(0.5), Confidence()])
-@pytest.mark.parametrize("alpha", [Linear(), Loop()])
+@pytest.mark.parametrize("alpha", [Linear(), Cosine(), Polynomial(3.0), Loop()])
 def test_moves_are_probabilities_that_keep_the_marginal(
-    rule: Never | ForwardBackward | Cap | Rescale | Confidence, alpha: Linear | Loop
+    rule: Never | ForwardBackward | Cap | Rescale | Confidence, alpha: Alpha
 ) -> None:
     """If α_t of the tokens are visible before a step, α_s are visible after it."""
     state = State.blank(3, 8)
@@ -98,6 +99,30 @@ def test_moves_are_probabilities_that_keep_the_marginal(
         assert (reveal >= -1e-12).all() and (reveal <= 1 + 1e-9).all()
         kept = step.alpha_t * (1 - sigma) + (1 - step.alpha_t) * reveal
         torch.testing.assert_close(kept, torch.full_like(kept, step.alpha_s), atol=1e-9, rtol=0)
+
+
+@pytest.mark.parametrize("name", ["cosine", "polynomial"])
+def test_tokens_appear_as_their_schedule_says(name: str) -> None:
+    """After k of T steps α(1 - k/T) are visible; MD4's grid reveals little at first."""
+    path = sampler(f"mdlm@16:schedule={name},power=0.5")
+    alpha = {"cosine": Cosine(), "polynomial": Polynomial(0.5)}[name]
+    assert isinstance(path, Ancestral) and path.alpha == alpha
+    states = path.steps(Coin(), State.blank(400, 100), generator=stream(0))
+    for k, state in zip(range(1, 17), states, strict=False):
+        share = float(alpha(torch.tensor(1 - k / 16, dtype=torch.float64)))
+        assert abs(float((~state.masked).double().mean()) - share) < 0.01
+
+
+@pytest.mark.parametrize("fields", ["schedule=cosine", "schedule=polynomial,power=3"])
+def test_along_any_schedule_the_truth_is_drawn(fields: str) -> None:
+    truth = oracle.two_bit()
+    n = 20_000
+    end = last(sampler(f"mdlm@200:{fields}"), truth, State.blank(n, 2), generator=stream(3))
+    for row in truth.sample(40, generator=stream(5)).unique(dim=0):
+        p = float(truth.log_prob(row.unsqueeze(0)).exp())
+        share = float((end.tokens == row).all(dim=1).double().mean())
+        # in a step that reveals both tokens they are independent: 1/T of the sequences
+        assert abs(share - p) < 4 * (p * (1 - p) / n) ** 0.5 + 0.01
 
 
 def test_remask_rules_are_those_of_remdm() -> None:

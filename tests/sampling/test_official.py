@@ -6,11 +6,12 @@ import pytest
 import torch
 from torch import Tensor
 
+from dsl.alpha import Linear
 from dsl.denoiser import Endpoints
 from dsl.presets import sampler
 from dsl.sampling.ancestral import Ancestral, reveal_probability
 from dsl.sampling.corrector import Corrector
-from dsl.sampling.schedule import Linear, intervals
+from dsl.sampling.schedule import intervals
 from dsl.sampling.state import State
 from dsl.streams import stream
 from tests.doubles import Double

@@ -11,8 +11,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from dsl.alpha import ScheduleName, schedule
 from dsl.denoiser import Endpoints, require_tokens, wanted
 from dsl.families.family import Family
+from dsl.families.masking import Moments, masked
 from dsl.likelihoods.effort import Effort
 from dsl.likelihoods.estimate import Estimator
 from dsl.likelihoods.roar import Roar
@@ -20,12 +22,10 @@ from dsl.models.config import NetworkShape
 from dsl.models.llama import Llama, look_ahead, require_annealed
 from dsl.models.mdlm import MDLM, TokenEmbedding
 from dsl.models.network import ShapedNetwork
-from dsl.streams import Randomness, Streams, uniform
+from dsl.streams import Streams
 from dsl.teacher_forcing import Level, Masked
 from dsl.training.objective import Loss, Objective, counted, tallied
 from dsl.types import MASK, Mask, Noisy, Rows, Tokens
-
-LEAST_TIME = 1e-3
 
 
 @dataclass(frozen=True)
@@ -45,10 +45,19 @@ class MdlmOptions:
     """What MDLM's objective leaves open."""
 
     weight: Literal["bound", "plain"] = "bound"
-    """What a masked position counts: 1/t, which makes the loss a bound; or as much as any other,
-    which learns faster at first, because no few positions outweigh the rest."""
+    """What a masked position counts: -α'/(1 - α), which is 1/t if α is linear and makes the loss a
+    bound; or as much as any other, which learns faster at first, because no few positions outweigh
+    the rest."""
+    schedule: ScheduleName = "linear"
+    """How α, the share of visible tokens, falls with the time. The bound's expectation does not
+    depend on it: how noisy it is does, and what plain weights make much of."""
+    power: float = 2.0
+    """w of the polynomial schedule 1 - t^w."""
     anneal: float = 0.0
     """The share of a run over which llama's blocks come to see what is ahead; 0 is at once."""
+
+    def __post_init__(self) -> None:
+        schedule(self.schedule, self.power)  # refuses a power that makes none
 
 
 class MdlmModel(ShapedNetwork):
@@ -95,13 +104,14 @@ class MdlmModel(ShapedNetwork):
 
 
 class MdlmObjective(Objective):
-    """The continuous-time bound with the log-linear schedule: -log p / t at masked positions."""
+    """The continuous-time bound: -log p at masked positions, weighed as their schedule says."""
 
     model: MdlmModel
 
     def __init__(self, model: MdlmModel, config: MdlmOptions) -> None:
         super().__init__()
         self.model, self.config = model, config
+        self.alpha = schedule(config.schedule, config.power)
         require_annealed(model.backbone, config.anneal)
 
     def begin(self, progress: float) -> None:
@@ -111,36 +121,21 @@ class MdlmObjective(Objective):
 
     def forward(self, tokens: Tokens, streams: Streams, places: range, batch: int) -> Loss:
         """Mask each sequence to its own time, the times stratified over the global batch."""
-        t, hidden = masked_at_times(tokens, streams, places, batch)
+        at, hidden = masked(self.alpha, tokens, streams, places, batch)
         logits = self.model(Endpoints(tokens.masked_fill(hidden, MASK)), at=hidden)
-        return self.loss(logits, tokens, t, hidden)
+        return self.loss(logits, tokens, at, hidden)
 
-    def loss(
-        self, logits: Float[Tensor, "n v"], tokens: Tokens, t: Float[Tensor, "b 1"], hidden: Mask
-    ) -> Loss:
+    def loss(self, logits: Float[Tensor, "n v"], tokens: Tokens, at: Moments, hidden: Mask) -> Loss:
         """Weigh what the logits of the masked positions cost."""
         losses = torch.zeros(tokens.shape, device=tokens.device)
         losses[hidden] = nn.functional.cross_entropy(
             logits.float(), tokens[hidden], reduction="none"
         )
-        weighted = losses / t
+        weighted = losses / at.wait
         parts = tallied(weighted) | {"masked": (losses.detach().sum(), hidden.sum())}
         if self.config.weight == "plain":
             return Loss(losses.sum(), hidden.sum().to(losses.dtype), parts)
         return Loss(weighted.sum(), counted(tokens), parts)
-
-
-def masked_at_times(
-    tokens: Tokens, generator: Randomness, places: range, batch: int
-) -> tuple[Float[Tensor, "b 1"], Mask]:
-    """Draw a time for each sequence and the positions that are masked at it."""
-    b, length = tokens.shape
-    device = tokens.device
-    u = uniform((b, 1), generator=generator, device=device)
-    stratum = torch.tensor(list(places), device=device).unsqueeze(1)
-    t = (1 - LEAST_TIME) * ((u + stratum) / batch) + LEAST_TIME
-    move = (1 - LEAST_TIME) * t
-    return t, uniform((b, length), generator=generator, device=device) < move
 
 
 class MdlmFamily(Family):

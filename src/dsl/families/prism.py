@@ -18,7 +18,8 @@ from torch import Tensor, nn
 
 from dsl.denoiser import Endpoints
 from dsl.families.family import Family
-from dsl.families.mdlm import MdlmModel, MdlmObjective, MdlmOptions, MdlmShape, masked_at_times
+from dsl.families.masking import masked
+from dsl.families.mdlm import MdlmModel, MdlmObjective, MdlmOptions, MdlmShape
 from dsl.likelihoods.effort import Effort
 from dsl.likelihoods.estimate import Estimator
 from dsl.likelihoods.roar import Roar
@@ -96,21 +97,21 @@ class PrismObjective(MdlmObjective):
 
     def forward(self, tokens: Tokens, streams: Streams, places: range, batch: int) -> Loss:
         """Mask as MDLM does; the logits that pay for it fill in what is then judged."""
-        t, hidden = masked_at_times(tokens, streams, places, batch)
+        at, hidden = masked(self.alpha, tokens, streams, places, batch)
         shown = tokens.masked_fill(hidden, MASK)
         logits = self.model(Endpoints(shown), at=hidden)
-        masked = self.loss(logits, tokens, t, hidden)
+        own = self.loss(logits, tokens, at, hidden)
         judged = [self.judge(tokens, shown, logits, streams) for _ in range(self.options.draws)]
         costs, right, filled = (torch.stack(part) for part in zip(*judged, strict=True))
         # A mean for each text, of which fewer than k may be masked: a mean over the batch would
         # depend on how the batch is cut.
         quality = (costs.sum(dim=2) / filled.sum(dim=2).clamp(min=1)).mean(dim=0)
-        total = self.options.masked * masked.sum + tokens.shape[1] * quality.sum()
+        total = self.options.masked * own.sum + tokens.shape[1] * quality.sum()
         parts = {
             "quality": (costs.detach().sum(), filled.sum()),
             "right": (right.sum(), filled.sum()),
         }
-        return Loss(total, masked.count, masked.parts | parts)
+        return Loss(total, own.count, own.parts | parts)
 
     def judge(
         self, tokens: Tokens, shown: Tokens, logits: Float[Tensor, "n v"], generator: Randomness

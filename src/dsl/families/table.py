@@ -13,7 +13,9 @@ from dsl.families.cdcd import CdcdFamily
 from dsl.families.d3pm import D3pmFamily
 from dsl.families.dsl import DslFamily
 from dsl.families.family import Family
+from dsl.families.genmd4 import GenMd4Family
 from dsl.families.mac import MacFamily
+from dsl.families.md4 import Md4Family
 from dsl.families.mdlm import MdlmFamily
 from dsl.families.multinomial import MultinomialFamily
 from dsl.families.plaid import PlaidFamily
@@ -36,6 +38,8 @@ FAMILIES: dict[str, Family] = {
         D3pmFamily(),
         MultinomialFamily(),
         SeddFamily(),
+        Md4Family(),
+        GenMd4Family(),
         PlaidFamily(),
         CdcdFamily(),
     )

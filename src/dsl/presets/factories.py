@@ -8,6 +8,8 @@ from __future__ import annotations
 import math
 from typing import Literal
 
+from dsl.alpha import ScheduleName
+from dsl.alpha import schedule as named
 from dsl.sampling.ancestral import Ancestral
 from dsl.sampling.categorical import Draw
 from dsl.sampling.clocked import ClockedAncestral
@@ -59,9 +61,20 @@ def eta_cap(steps: int, source: Literal["equation", "table"] = "equation") -> fl
     return float(known[left] ** (1 - weight) * known[right] ** weight)
 
 
-def mdlm(steps: int, *, refresh_unmasked: bool = False, draw: Draw = Draw()) -> Sampler:
-    """MDLM: reveal each token once, at a random time."""
-    return Ancestral(steps, draw=draw, refresh_unmasked=refresh_unmasked)
+def mdlm(
+    steps: int,
+    *,
+    refresh_unmasked: bool = False,
+    schedule: ScheduleName = "linear",
+    power: float = 2.0,
+    draw: Draw = Draw(),
+) -> Sampler:
+    """MDLM: reveal each token once, at a random time; MD4's grid is schedule=cosine.
+
+    The power is the polynomial schedule's.
+    """
+    alpha = named(schedule, power)
+    return Ancestral(steps, alpha, draw=draw, refresh_unmasked=refresh_unmasked)
 
 
 def fb(steps: int, *, official: bool = False, draw: Draw = Draw()) -> Sampler:

@@ -10,11 +10,12 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from dsl.alpha import Linear
 from dsl.denoiser import Denoiser, Question
 from dsl.sampling.categorical import Draw
 from dsl.sampling.remask import Never, Remask
 from dsl.sampling.sampler import ENDPOINTS, ask
-from dsl.sampling.schedule import Alpha, Interval, Linear, intervals
+from dsl.sampling.schedule import Alpha, Interval, intervals
 from dsl.sampling.state import State
 from dsl.streams import Randomness, uniform
 from dsl.types import Mask

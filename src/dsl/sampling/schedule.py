@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
+
+import torch
+
+from dsl.alpha import Named
 
 END = 1e-5
 """Where the time grid ends; what is still masked there is revealed by noise removal."""
@@ -16,15 +21,6 @@ class Interval:
     alpha_s: float
     remask: bool = True
     """Whether the remask rule is in force."""
-
-
-@dataclass(frozen=True)
-class Linear:
-    """α = 1 - t: MDLM's log-linear schedule."""
-
-    def interval(self, t: float, s: float) -> Interval:
-        """Return α at both ends of a step."""
-        return Interval(1 - t, 1 - s)
 
 
 @dataclass(frozen=True)
@@ -56,10 +52,14 @@ class Loop:
         return Interval(1 - t * slope, 1 - s * slope, remask=False)
 
 
-Alpha = Linear | Loop
+Alpha = Named | Loop
 
 
 def intervals(alpha: Alpha, steps: int) -> list[Interval]:
     """Cut [1, 1e-5] into equal steps, as MDLM and ReMDM do."""
     dt = (1 - END) / steps
-    return [alpha.interval(1 - k * dt, 1 - (k + 1) * dt) for k in range(steps)]
+    times = [1 - k * dt for k in range(steps + 1)]
+    if isinstance(alpha, Loop):
+        return [alpha.interval(t, s) for t, s in pairwise(times)]
+    shares = alpha(torch.tensor(times, dtype=torch.float64)).tolist()
+    return [Interval(alpha_t, alpha_s) for alpha_t, alpha_s in pairwise(shares)]
