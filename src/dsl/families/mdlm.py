@@ -8,6 +8,7 @@ from types import MappingProxyType
 from typing import Literal
 
 import torch
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from dsl.denoiser import Endpoints, require_tokens, wanted
@@ -105,15 +106,9 @@ class MdlmObjective(Objective):
 
     def forward(self, tokens: Tokens, streams: Streams, places: range, batch: int) -> Loss:
         """Mask each sequence to its own time, the times stratified over the global batch."""
-        b, length = tokens.shape
-        device = tokens.device
-        u = uniform((b, 1), generator=streams, device=device)
-        stratum = torch.tensor(list(places), device=device).unsqueeze(1)
-        t = (1 - LEAST_TIME) * ((u + stratum) / batch) + LEAST_TIME
-        move = (1 - LEAST_TIME) * t
-        hidden = uniform((b, length), generator=streams, device=device) < move
+        t, hidden = masking(tokens, streams, places, batch)
         logits = self.model(Endpoints(tokens.masked_fill(hidden, MASK)), at=hidden)
-        losses = torch.zeros(b, length, device=device)
+        losses = torch.zeros(tokens.shape, device=tokens.device)
         losses[hidden] = nn.functional.cross_entropy(
             logits.float(), tokens[hidden], reduction="none"
         )
@@ -122,6 +117,26 @@ class MdlmObjective(Objective):
         if self.config.weight == "plain":
             return Loss(losses.sum(), hidden.sum().to(losses.dtype), parts)
         return Loss(weighted.sum(), counted(tokens), parts)
+
+
+def masking(
+    tokens: Tokens, streams: Streams, places: range, batch: int
+) -> tuple[Float[Tensor, "b 1"], Mask]:
+    """Draw a time for each sequence, and which of its positions are masked by then.
+
+    Args:
+        tokens: Items of the global batch.
+        streams: Where each item draws from.
+        places: Where the items stand in the global batch: each has a stratum of times.
+        batch: The size of the global batch.
+    """
+    b, length = tokens.shape
+    device = tokens.device
+    u = uniform((b, 1), generator=streams, device=device)
+    stratum = torch.tensor(list(places), device=device).unsqueeze(1)
+    t = (1 - LEAST_TIME) * ((u + stratum) / batch) + LEAST_TIME
+    move = (1 - LEAST_TIME) * t
+    return t, uniform((b, length), generator=streams, device=device) < move
 
 
 class MdlmFamily(Family):
