@@ -7,6 +7,7 @@ from pathlib import Path
 
 from torch import nn
 
+from dsl.families.adlm import AdlmFamily
 from dsl.families.ar import ArFamily
 from dsl.families.dsl import DslFamily
 from dsl.families.family import Family
@@ -16,7 +17,7 @@ from dsl.models import folder
 
 DSL = DslFamily()
 FAMILIES: dict[str, Family] = {
-    family.name: family for family in (DSL, MdlmFamily(), ArFamily(), VpFamily())
+    family.name: family for family in (DSL, MdlmFamily(), ArFamily(), VpFamily(), AdlmFamily())
 }
 
 
