@@ -14,6 +14,7 @@ from dsl.denoiser import Clocked, Continuous, Endpoints, Network, Question
 from dsl.evidence import Confident, Evidence, Known, NBest, Unknown, given
 from dsl.families.vp import VpModel, VpShape
 from dsl.kernel import Kernel
+from dsl.models.candi import CandiModel, CandiShape
 from dsl.models.config import ModelConfig
 from dsl.models.model import DSLModel
 from dsl.models.timed import TimedModel, TimedShape
@@ -59,6 +60,8 @@ CONFIG = ModelConfig(6, codebook_dim=5, hidden_dim=16, cond_dim=4, n_blocks=1, n
 SHAPE = VpShape(6, codebook_dim=5, hidden_dim=16, cond_dim=4, n_blocks=1, n_heads=2)
 TIMED = TimedShape(6, noise="uniform", hidden_dim=16, cond_dim=4, n_blocks=1, n_heads=2)
 
+MIXED = CandiShape(6, codebook_dim=5, hidden_dim=16, cond_dim=4, n_blocks=1, n_heads=2)
+
 
 class Told(Double):
     """A denoiser that is told the SNR and does not need it."""
@@ -97,18 +100,36 @@ def exact(name: str) -> Network:
 def posed(name: str, chain: oracle.Markov) -> Network:
     if asks(name, "clock"):
         return Told(chain)
+    if asks(name, "mixed"):
+        return Veiled(chain)
     return Absorbed(chain) if asks(name, "time") else chain
 
 
-def network(name: str) -> DSLModel | VpModel | TimedModel:
+def network(name: str) -> DSLModel | VpModel | TimedModel | CandiModel:
     """A small network of the kind that the sampler serves."""
-    if not asks(name, "clock") and not asks(name, "time"):
+    if not sampler(name).needs & {"clock", "time", "mixed"}:
         return perturbed(CONFIG)
-    model = (VpModel(SHAPE) if asks(name, "clock") else TimedModel(TIMED)).eval()
+    model: VpModel | TimedModel | CandiModel = TimedModel(TIMED)
+    if not asks(name, "time"):
+        model = VpModel(SHAPE) if asks(name, "clock") else CandiModel(MIXED)
+    model.eval()
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(0.3 * torch.randn_like(parameter))
     return model
+
+
+class Veiled(Told):
+    """A denoiser that is told the time of noisy and clean tokens and does not need it."""
+
+    def snr_at(self, t: Tensor) -> Tensor:
+        return 8 * (1 - t)
+
+    def snr_slope(self, t: Tensor) -> Tensor:
+        return torch.full_like(t, -8)
+
+    def at_mixture(self, z: Endpoints, t: Tensor) -> Tensor:
+        return self.denoiser(z)
 
 
 class Counted(Double):
@@ -154,6 +175,21 @@ class CountedTime(Counted):
         self.calls += 1
         self.asked += len(tokens)
         return self.denoiser.at_time(tokens, t)
+
+
+class CountedMixture(CountedTime):
+    """The same for a network of clean and noisy tokens."""
+
+    def snr_at(self, t: Tensor) -> Tensor:
+        return self.denoiser.snr_at(t)
+
+    def snr_slope(self, t: Tensor) -> Tensor:
+        return self.denoiser.snr_slope(t)
+
+    def at_mixture(self, z: Endpoints, t: Tensor) -> Tensor:
+        self.calls += 1
+        self.asked += len(t)
+        return self.denoiser.at_mixture(z, t)
 
 
 class CountedClock(Counted):
@@ -216,8 +252,9 @@ def test_it_ends_with_tokens_everywhere_and_fixed_ones_untouched(
 def test_it_counts_its_denoiser_calls(denoiser: Network, name: str) -> None:
     counted = CountedClock(denoiser) if asks(name, "clock") else Counted(denoiser)
     counted = CountedTime(denoiser) if asks(name, "time") else counted
+    counted = CountedMixture(denoiser) if asks(name, "mixed") else counted
     end = last(sampler(name), counted, prompted(), generator=Streams.derive(0, range(B)))
-    if asks(name, "time"):  # only sequences with something left to do are passed on
+    if isinstance(counted, CountedTime):  # only sequences with something left to do are passed on
         assert int(end.nfe.sum()) == counted.asked > 0 and end.nfe[2] == 0
         return
     assert torch.equal(end.nfe, counted.sequences)
@@ -256,7 +293,7 @@ def test_a_finished_state_has_no_more_steps(denoiser: Network, name: str) -> Non
 def test_it_takes_evidence(denoiser: Network, name: str) -> None:
     """Soft hints are only a denoiser: no sampler knows of them, and a clock cannot tell them."""
     row = [Unknown(), Confident(2, 0.9), NBest({0: 0.5, 1: 0.5}), Known(4), *[Unknown()] * (L - 4)]
-    if asks(name, "clock") or asks(name, "time"):
+    if sampler(name).needs & {"clock", "time", "mixed"}:
         with pytest.raises(ValueError, match="takes no confidences"):
             Evidence.of([row] * B, denoiser)
         pins = Evidence.of([[Known(1), *[Unknown()] * (L - 1)]] * B, denoiser)

@@ -14,6 +14,7 @@ from dsl.sampling.clocked import ClockedAncestral
 from dsl.sampling.corrector import Corrector
 from dsl.sampling.edm import Edm
 from dsl.sampling.localize import Localize
+from dsl.sampling.mixed import MixedAncestral
 from dsl.sampling.refine import Commit, Refine
 from dsl.sampling.remask import Cap, Confidence, ForwardBackward, Rescale
 from dsl.sampling.reveal import FirstHitting, Reveal
@@ -185,3 +186,8 @@ def vp(steps: int, *, power: float = 2.0, draw: Draw = Draw()) -> Sampler:
 def timed(steps: int, *, draw: Draw = Draw()) -> Sampler:
     """Discrete diffusion's ancestral sampler, for networks that are told the time."""
     return TimedAncestral(steps, draw)
+
+
+def candi(steps: int, *, draw: Draw = Draw()) -> Sampler:
+    """CANDI's ancestral sampler, for networks of clean and noisy tokens."""
+    return MixedAncestral(steps, draw)

@@ -36,6 +36,7 @@ PRESETS: dict[str, Factory] = {
     "hybrid": factories.hybrid,
     "vp": factories.vp,
     "timed": factories.timed,
+    "candi": factories.candi,
 }
 
 

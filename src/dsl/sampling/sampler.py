@@ -24,6 +24,7 @@ STATES: frozenset[Question] = frozenset({"states"})
 CLOCK: frozenset[Question] = frozenset({"clock"})
 TIME: frozenset[Question] = frozenset({"time"})
 SCORE: frozenset[Question] = frozenset({"score"})
+MIXED: frozenset[Question] = frozenset({"mixed"})
 
 
 @runtime_checkable
