@@ -9,6 +9,7 @@ from torch import nn
 
 from dsl.families.adlm import AdlmFamily
 from dsl.families.ar import ArFamily
+from dsl.families.candi import CandiFamily
 from dsl.families.dsl import DslFamily
 from dsl.families.family import Family
 from dsl.families.mdlm import MdlmFamily
@@ -17,7 +18,8 @@ from dsl.models import folder
 
 DSL = DslFamily()
 FAMILIES: dict[str, Family] = {
-    family.name: family for family in (DSL, MdlmFamily(), ArFamily(), VpFamily(), AdlmFamily())
+    family.name: family
+    for family in (DSL, MdlmFamily(), ArFamily(), VpFamily(), AdlmFamily(), CandiFamily())
 }
 
 
