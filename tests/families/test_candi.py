@@ -102,6 +102,21 @@ class TestBound:
         assert -4 * found.mean_stderr < gap < 4 * found.mean_stderr + prior
         assert found.mean_stderr < 0.1
 
+    def test_a_start_that_is_not_pure_noise_costs_what_it_shows(self) -> None:
+        """At the published ranks: KL(q(z_1) ‖ N(0, γ)), along the one direction of 00 and 11."""
+        truth = oracle.two_bit()
+        network = Exact(truth)
+        network.rank = Rank(2, 0.01, 0.25)
+        found = MixedBound(replicates=64, draws=64)(network, truth.sequences, generator=stream(2))
+        mean = (2 * float(network.rank(torch.ones(())))) ** 0.5
+        y = torch.linspace(-9, 9, 4001, dtype=torch.float64)
+        q = (-(y - mean).square() / 2).exp() + (-(y + mean).square() / 2).exp()
+        gap = q.log() - math.log(2) + y.square() / 2
+        wanted = math.log(2) + float((q * gap).sum() / q.sum())
+        assert wanted > math.log(2) + 0.05
+        assert abs(float(found.nats.mean()) - wanted) < 4 * found.mean_stderr
+        assert found.mean_stderr < 0.02
+
     def test_the_reveals_alone_are_no_bound(self) -> None:
         """What the noise has shown of a token, its reveal does not cost: the steps have paid."""
         truth = oracle.markov(4, 6)
