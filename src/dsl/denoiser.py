@@ -18,11 +18,12 @@ from dsl.channel import endpoint
 from dsl.kernel import Kernel
 from dsl.types import MASK, Codebook, Logits, Mask, Noisy, Rows, Tokens
 
-Question = Literal["prefix", "endpoints", "states", "clock", "time", "score", "quality"]
+Question = Literal["prefix", "endpoints", "states", "clock", "time", "score", "quality", "mixed"]
 """prefix: the token after known ones. endpoints: any masked token, given known ones. states: any
 token, given continuous states. clock: the same, but the network must be told their SNR. time: any
 token, given tokens at a stated time. score: how much likelier a text at a stated time would be with
-another token. quality: how good each token of a text is."""
+another token. quality: how good each token of a text is. mixed: any masked token, given known ones
+and what noise has left of each masked one at a stated time."""
 
 
 @dataclass(frozen=True)
@@ -191,6 +192,34 @@ def require_rated(network: object) -> Rated:
             f"a {type(network).__name__} does not"
         )
     return network
+
+
+@runtime_checkable
+class Mixed(Network, Protocol):
+    """A network that is shown some tokens clean and the others through noise, and told the time.
+
+    At time t a token is hidden with probability t, and what is hidden has the SNR γ(t).
+    """
+
+    @property
+    def codebook(self) -> Codebook:
+        """The unit-norm embeddings x_v of the tokens."""
+        ...
+
+    def snr_at(self, t: Tensor) -> Tensor:
+        """Return γ(t) of the hidden tokens."""
+        ...
+
+    def snr_slope(self, t: Tensor) -> Tensor:
+        """Return dγ/dt, which is at most 0."""
+        ...
+
+    def at_mixture(self, z: Endpoints, t: Float[Tensor, "b"]) -> Logits:
+        """Return clean-token logits at the given time of each sequence.
+
+        The evidence e of the state is the noisy embedding where a token is masked, and 0 elsewhere.
+        """
+        ...
 
 
 def require_clocked(network: object) -> Clocked:

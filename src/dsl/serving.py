@@ -29,6 +29,7 @@ ASKED = {
     "time": "at a stated time",
     "score": "for score ratios",
     "quality": "how good a token is",
+    "mixed": "about masked tokens seen through noise",
 }
 """What a sampler asks, in words."""
 

@@ -17,6 +17,7 @@ from dsl.families.prism import PrismModel
 from dsl.families.sedd import Floored, SeddModel
 from dsl.families.vp import VpModel, VpShape
 from dsl.kernel import Kernel
+from dsl.models.candi import CandiModel, CandiShape
 from dsl.models.config import ModelConfig
 from dsl.models.timed import TimedModel, TimedShape
 from dsl.presets import PRESETS, sampler
@@ -66,6 +67,8 @@ CONFIG = ModelConfig(6, codebook_dim=5, hidden_dim=16, cond_dim=4, n_blocks=1, n
 SHAPE = VpShape(6, codebook_dim=5, hidden_dim=16, cond_dim=4, n_blocks=1, n_heads=2)
 TIMED = TimedShape(6, noise="uniform", hidden_dim=16, cond_dim=4, n_blocks=1, n_heads=2)
 RATED = MdlmShape(6, hidden_dim=16, cond_dim=4, n_blocks=1, n_heads=2)
+
+MIXED = CandiShape(6, codebook_dim=5, hidden_dim=16, cond_dim=4, n_blocks=1, n_heads=2)
 
 
 class Told(Double):
@@ -119,6 +122,8 @@ def posed(name: str, chain: oracle.Markov) -> Network:
         return RatedOracle(chain)
     if asks(name, "score"):
         return Ratios(chain)
+    if asks(name, "mixed"):
+        return Veiled(chain)
     return Absorbed(chain) if asks(name, "time") else chain
 
 
@@ -129,6 +134,7 @@ def network(name: str) -> torch.nn.Module:
         "time": lambda: TimedModel(TIMED),
         "score": lambda: SeddModel(TIMED),
         "quality": lambda: PrismModel(RATED),
+        "mixed": lambda: CandiModel(MIXED),
     }
     made = [build for question, build in kinds.items() if question in sampler(name).needs]
     if not made:
@@ -138,6 +144,19 @@ def network(name: str) -> torch.nn.Module:
         for parameter in model.parameters():
             parameter.add_(0.3 * torch.randn_like(parameter))
     return model
+
+
+class Veiled(Told):
+    """A denoiser that is told the time of noisy and clean tokens and does not need it."""
+
+    def snr_at(self, t: Tensor) -> Tensor:
+        return 8 * (1 - t)
+
+    def snr_slope(self, t: Tensor) -> Tensor:
+        return torch.full_like(t, -8)
+
+    def at_mixture(self, z: Endpoints, t: Tensor) -> Tensor:
+        return self.denoiser(z)
 
 
 class Counted(Double):
@@ -205,6 +224,21 @@ class CountedQuality(Counted):
         return self.denoiser.quality(z)
 
 
+class CountedMixture(CountedTime):
+    """The same for a network of clean and noisy tokens."""
+
+    def snr_at(self, t: Tensor) -> Tensor:
+        return self.denoiser.snr_at(t)
+
+    def snr_slope(self, t: Tensor) -> Tensor:
+        return self.denoiser.snr_slope(t)
+
+    def at_mixture(self, z: Endpoints, t: Tensor) -> Tensor:
+        self.calls += 1
+        self.asked += len(t)
+        return self.denoiser.at_mixture(z, t)
+
+
 class CountedClock(Counted):
     """The same for a network with a clock, which computes the whole batch in any case."""
 
@@ -264,8 +298,9 @@ def test_it_ends_with_tokens_everywhere_and_fixed_ones_untouched(
 
 def test_it_counts_its_denoiser_calls(denoiser: Network, name: str) -> None:
     counted = CountedClock(denoiser) if asks(name, "clock") else Counted(denoiser)
-    told = asks(name, "time") or asks(name, "score")
+    told = bool(sampler(name).needs & {"time", "score", "mixed"})
     counted = CountedTime(denoiser) if told else counted
+    counted = CountedMixture(denoiser) if asks(name, "mixed") else counted
     counted = CountedQuality(denoiser) if asks(name, "quality") else counted
     end = last(sampler(name), counted, prompted(), generator=Streams.derive(0, range(B)))
     if told:  # only sequences with something left to do are passed on
@@ -311,7 +346,7 @@ def test_a_finished_state_has_no_more_steps(denoiser: Network, name: str) -> Non
 def test_it_takes_evidence(denoiser: Network, name: str) -> None:
     """Soft hints are only a denoiser: no sampler knows of them; clocks and ratings have none."""
     row = [Unknown(), Confident(2, 0.9), NBest({0: 0.5, 1: 0.5}), Known(4), *[Unknown()] * (L - 4)]
-    if sampler(name).needs & {"clock", "time", "score"}:
+    if sampler(name).needs & {"clock", "time", "score", "mixed"}:
         with pytest.raises(ValueError, match="takes no confidences"):
             Evidence.of([row] * B, denoiser)
         pins = Evidence.of([[Known(1), *[Unknown()] * (L - 1)]] * B, denoiser)

@@ -7,8 +7,10 @@ from pathlib import Path
 
 from torch import nn
 
+from dsl.families.adlm import AdlmFamily
 from dsl.families.ar import ArFamily
 from dsl.families.ardm import ArdmFamily
+from dsl.families.candi import CandiFamily
 from dsl.families.cdcd import CdcdFamily
 from dsl.families.d3pm import D3pmFamily
 from dsl.families.dsl import DslFamily
@@ -35,6 +37,7 @@ FAMILIES: dict[str, Family] = {
         ArdmFamily(),
         MacFamily(),
         PrismFamily(),
+        AdlmFamily(),
         D3pmFamily(),
         MultinomialFamily(),
         SeddFamily(),
@@ -42,6 +45,7 @@ FAMILIES: dict[str, Family] = {
         GenMd4Family(),
         PlaidFamily(),
         CdcdFamily(),
+        CandiFamily(),
     )
 }
 

@@ -18,6 +18,7 @@ from dsl.sampling.confident import Confident, Sureness
 from dsl.sampling.corrector import Corrector
 from dsl.sampling.edm import Edm
 from dsl.sampling.localize import Localize
+from dsl.sampling.mixed import MixedAncestral
 from dsl.sampling.parallel import Parallel
 from dsl.sampling.prism import Prism, PrismLoop
 from dsl.sampling.ratios import Euler, Tweedie
@@ -256,3 +257,8 @@ def tweedie(steps: int, *, draw: Draw = Draw()) -> Sampler:
 def euler(steps: int, *, draw: Draw = Draw()) -> Sampler:
     """Euler steps of the reverse rates, for networks of score ratios."""
     return Euler(steps, draw)
+
+
+def candi(steps: int, *, draw: Draw = Draw()) -> Sampler:
+    """CANDI's ancestral sampler, for networks of clean and noisy tokens."""
+    return MixedAncestral(steps, draw)

@@ -43,6 +43,7 @@ PRESETS: dict[str, Factory] = {
     "prism-loop": factories.prism_loop,
     "tweedie": factories.tweedie,
     "euler": factories.euler,
+    "candi": factories.candi,
 }
 
 

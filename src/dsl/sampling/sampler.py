@@ -25,6 +25,7 @@ CLOCK: frozenset[Question] = frozenset({"clock"})
 TIME: frozenset[Question] = frozenset({"time"})
 SCORE: frozenset[Question] = frozenset({"score"})
 QUALITY: frozenset[Question] = frozenset({"endpoints", "quality"})
+MIXED: frozenset[Question] = frozenset({"mixed"})
 
 
 @runtime_checkable

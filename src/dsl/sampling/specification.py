@@ -19,6 +19,7 @@ from dsl.sampling.confident import Confident
 from dsl.sampling.corrector import Corrector
 from dsl.sampling.edm import Edm
 from dsl.sampling.localize import Localize
+from dsl.sampling.mixed import MixedAncestral
 from dsl.sampling.parallel import Parallel
 from dsl.sampling.prism import Prism, PrismLoop
 from dsl.sampling.ratios import Euler, Tweedie
@@ -49,6 +50,7 @@ KINDS: dict[str, type] = {
         PrismLoop,
         Tweedie,
         Euler,
+        MixedAncestral,
     )
 }
 """The samplers that can be written in a file, by the name of their class."""
