@@ -14,6 +14,7 @@ from dsl.sampling.clocked import ClockedAncestral
 from dsl.sampling.corrector import Corrector
 from dsl.sampling.edm import Edm
 from dsl.sampling.localize import Localize
+from dsl.sampling.psi import Psi
 from dsl.sampling.refine import Commit, Refine
 from dsl.sampling.remask import Cap, Confidence, ForwardBackward, Rescale
 from dsl.sampling.reveal import FirstHitting, Reveal
@@ -185,3 +186,21 @@ def vp(steps: int, *, power: float = 2.0, draw: Draw = Draw()) -> Sampler:
 def timed(steps: int, *, draw: Draw = Draw()) -> Sampler:
     """Discrete diffusion's ancestral sampler, for networks that are told the time."""
     return TimedAncestral(steps, draw)
+
+
+def duo(steps: int, *, greedy: bool = False, draw: Draw = Draw()) -> Sampler:
+    """DUO's ancestral sampler of uniform noise; `greedy` is its tail, which draws no last step."""
+    return Psi(steps, greedy=greedy, draw=draw)
+
+
+def psi(
+    steps: int,
+    *,
+    kappa: float = 0.95,
+    t_on: float = 0.5,
+    t_off: float = 0.1,
+    greedy: bool = False,
+    draw: Draw = Draw(),
+) -> Sampler:
+    """DUO's Ψ-sampler; kappa and where it acts are those of the official script for images."""
+    return Psi(steps, kappa, t_on, t_off, greedy, draw)

@@ -36,6 +36,8 @@ PRESETS: dict[str, Factory] = {
     "hybrid": factories.hybrid,
     "vp": factories.vp,
     "timed": factories.timed,
+    "duo": factories.duo,
+    "psi": factories.psi,
 }
 
 

@@ -17,6 +17,7 @@ from dsl.sampling.clocked import ClockedAncestral
 from dsl.sampling.corrector import Corrector
 from dsl.sampling.edm import Edm
 from dsl.sampling.localize import Localize
+from dsl.sampling.psi import Psi
 from dsl.sampling.refine import Commit, Refine
 from dsl.sampling.remask import Remask
 from dsl.sampling.reveal import FirstHitting, Reveal
@@ -37,6 +38,7 @@ KINDS: dict[str, type] = {
         Refine,
         ClockedAncestral,
         TimedAncestral,
+        Psi,
     )
 }
 """The samplers that can be written in a file, by the name of their class."""
