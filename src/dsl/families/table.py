@@ -9,6 +9,7 @@ from torch import nn
 
 from dsl.families.ar import ArFamily
 from dsl.families.dsl import DslFamily
+from dsl.families.duo import DuoFamily
 from dsl.families.family import Family
 from dsl.families.mdlm import MdlmFamily
 from dsl.families.vp import VpFamily
@@ -16,7 +17,7 @@ from dsl.models import folder
 
 DSL = DslFamily()
 FAMILIES: dict[str, Family] = {
-    family.name: family for family in (DSL, MdlmFamily(), ArFamily(), VpFamily())
+    family.name: family for family in (DSL, MdlmFamily(), ArFamily(), VpFamily(), DuoFamily())
 }
 
 
