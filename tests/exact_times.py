@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 
 import torch
@@ -85,6 +86,16 @@ class ExactScored(Process):
 def enumerated(truth: Oracle) -> Enumerated:
     """List the sequences of an oracle."""
     return truth if isinstance(truth, Enumerated) else truth.enumerated()  # type: ignore[attr-defined]
+
+
+def every(vocab_size: int, length: int) -> Tensor:
+    """List all texts of a length."""
+    return torch.tensor(list(itertools.product(range(vocab_size), repeat=length)))
+
+
+def double(*values: float) -> Tensor:
+    """Write a vector of double precision."""
+    return torch.tensor(values, dtype=torch.float64)
 
 
 Exact = Callable[[Oracle], Process]

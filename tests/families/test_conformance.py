@@ -30,7 +30,16 @@ from dsl.streams import Streams
 from dsl.teacher_forcing import Level
 from dsl.training.objective import Loss, Objective
 from tests.conftest import assert_near
-from tests.families.conftest import LENGTH, SIZES, TOKENS, VOCABULARY, awake, loaded, untrained
+from tests.families.conftest import (
+    LENGTH,
+    SIZES,
+    TOKENS,
+    VOCABULARY,
+    awake,
+    loaded,
+    suits,
+    untrained,
+)
 
 
 def objective(family: Family, network: Any) -> Objective:
@@ -254,6 +263,10 @@ class TestSampling:
         serving = presets.serving(family.answers)
         if path.needs <= family.answers:
             require_served(model, path)
+            if not suits(model.denoiser, path):
+                with pytest.raises(ValueError, match="noise"):
+                    generate(model, 3, sampler=path)
+                return
             for sample in generate(model, 3, sampler=path, batch_size=2):
                 assert len(sample.tokens) == LENGTH and set(sample.text) <= set("abcde")
                 assert sample.nfe > 0

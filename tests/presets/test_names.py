@@ -96,7 +96,7 @@ class TestServing:
         assert of["ar"] == {"causal"}
         assert of["vp"] == of["plaid"] == of["cdcd"] == {"vp@T", "vp-ode@T"}
         assert of["mdlm"] == of["dsl"] - {"localize@T", "edm@T", "hybrid@Tc+Tm"}
-        strange = {"clock", "time", "score", "quality"}
+        strange = {"clock", "time", "score", "quality", "mixed"}
         foreign = {form for name, form in zip(PRESETS, presets.forms(), strict=True)
                    if sampler(names.example(name)).needs & strange}  # fmt: skip
         assert of["dsl"] == set(presets.forms()) - foreign

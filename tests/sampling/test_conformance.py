@@ -61,6 +61,8 @@ NAMES = [
     "remdm-cap@6:top_p=0.7,temperature=0.8,top_k=4",
     "prism@6:eta=0.5,on=0",
     "prism-loop@6:share=0.3",
+    "duo@6:greedy=true",
+    "psi@6:kappa=0.5,t_on=1,t_off=0,greedy=true",
 ]
 B, L = 4, 8
 CONFIG = ModelConfig(6, codebook_dim=5, hidden_dim=16, cond_dim=4, n_blocks=1, n_heads=2)
@@ -106,6 +108,15 @@ class Ratios(Told):
         return self.denoiser(Endpoints(tokens)).log_softmax(-1) + (alpha / (1 - alpha)).log()
 
 
+class Replaced(Told):
+    """A denoiser that is told when tokens were replaced, and trusts every second of them."""
+
+    kernel, alpha = Kernel("uniform", 6), Linear()
+
+    def at_time(self, tokens: Tensor, t: Tensor) -> Tensor:
+        return self.denoiser(Endpoints(tokens.masked_fill(torch.arange(L) % 2 == 0, MASK)))
+
+
 def asks(name: str, question: Question) -> bool:
     return question in sampler(name).needs
 
@@ -124,6 +135,8 @@ def posed(name: str, chain: oracle.Markov) -> Network:
         return Ratios(chain)
     if asks(name, "mixed"):
         return Veiled(chain)
+    if getattr(sampler(name), "only_noise", None) == "uniform":
+        return Replaced(chain)
     return Absorbed(chain) if asks(name, "time") else chain
 
 

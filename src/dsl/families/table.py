@@ -14,6 +14,7 @@ from dsl.families.candi import CandiFamily
 from dsl.families.cdcd import CdcdFamily
 from dsl.families.d3pm import D3pmFamily
 from dsl.families.dsl import DslFamily
+from dsl.families.duo import DuoFamily
 from dsl.families.family import Family
 from dsl.families.genmd4 import GenMd4Family
 from dsl.families.mac import MacFamily
@@ -41,6 +42,7 @@ FAMILIES: dict[str, Family] = {
         D3pmFamily(),
         MultinomialFamily(),
         SeddFamily(),
+        DuoFamily(),
         Md4Family(),
         GenMd4Family(),
         PlaidFamily(),

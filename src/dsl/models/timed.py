@@ -63,6 +63,10 @@ class TimedModel(ShapedNetwork):
         """Return the logits of the real tokens at every position, one time for each sequence."""
         require_tokens(tokens, self.vocab_size, least=MASK)
         ids = tokens.masked_fill(tokens == MASK, self.vocab_size)
+        return self._from_rows(self.backbone.vocab_embed(ids), t)
+
+    def _from_rows(self, rows: Float[Tensor, "b l h"], t: Float[Tensor, "b"]) -> Logits:
+        """Return the logits of the real tokens, given what stands for each token in the table."""
         clock = (TICKS * t).to(next(self.parameters()).dtype)
-        features = self.backbone.features(self.backbone.vocab_embed(ids), clock)
+        features = self.backbone.features(rows, clock)
         return self.backbone.head(features, clock)[..., : self.vocab_size]

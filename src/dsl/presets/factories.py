@@ -21,6 +21,7 @@ from dsl.sampling.localize import Localize
 from dsl.sampling.mixed import MixedAncestral
 from dsl.sampling.parallel import Parallel
 from dsl.sampling.prism import Prism, PrismLoop
+from dsl.sampling.psi import Psi
 from dsl.sampling.ratios import Euler, Tweedie
 from dsl.sampling.refine import Commit, Refine
 from dsl.sampling.remask import Cap, Confidence, ForwardBackward, Rescale
@@ -262,3 +263,21 @@ def euler(steps: int, *, draw: Draw = Draw()) -> Sampler:
 def candi(steps: int, *, draw: Draw = Draw()) -> Sampler:
     """CANDI's ancestral sampler, for networks of clean and noisy tokens."""
     return MixedAncestral(steps, draw)
+
+
+def duo(steps: int, *, greedy: bool = False, draw: Draw = Draw()) -> Sampler:
+    """DUO's ancestral sampler of uniform noise; `greedy` is its tail, which draws no last step."""
+    return Psi(steps, greedy=greedy, draw=draw)
+
+
+def psi(
+    steps: int,
+    *,
+    kappa: float = 0.95,
+    t_on: float = 0.5,
+    t_off: float = 0.1,
+    greedy: bool = False,
+    draw: Draw = Draw(),
+) -> Sampler:
+    """DUO's Ψ-sampler; kappa and where it acts are those of the official script for images."""
+    return Psi(steps, kappa, t_on, t_off, greedy, draw)

@@ -44,6 +44,8 @@ PRESETS: dict[str, Factory] = {
     "tweedie": factories.tweedie,
     "euler": factories.euler,
     "candi": factories.candi,
+    "duo": factories.duo,
+    "psi": factories.psi,
 }
 
 

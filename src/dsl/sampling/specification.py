@@ -22,6 +22,7 @@ from dsl.sampling.localize import Localize
 from dsl.sampling.mixed import MixedAncestral
 from dsl.sampling.parallel import Parallel
 from dsl.sampling.prism import Prism, PrismLoop
+from dsl.sampling.psi import Psi
 from dsl.sampling.ratios import Euler, Tweedie
 from dsl.sampling.refine import Commit, Refine
 from dsl.sampling.remask import Remask
@@ -51,6 +52,7 @@ KINDS: dict[str, type] = {
         Tweedie,
         Euler,
         MixedAncestral,
+        Psi,
     )
 }
 """The samplers that can be written in a file, by the name of their class."""
