@@ -96,7 +96,8 @@ class TestServing:
         assert of["ar"] == {"causal"}
         assert of["vp"] == {"vp@T"}
         assert of["mdlm"] == of["dsl"] - {"localize@T", "edm@T", "hybrid@Tc+Tm"}
-        assert of["dsl"] == set(presets.forms()) - {"vp@T"}
+        assert of["sedd"] == {"tweedie@T", "euler@T"}
+        assert of["dsl"] == set(presets.forms()) - of["vp"] - of["sedd"] - {"timed@T"}
 
     def test_who_answers_nothing_is_served_by_nobody(self) -> None:
         assert serving(frozenset()) == []
