@@ -78,7 +78,7 @@ class TestBound:
         assert abs(wrong) < 4 * found.mean_stderr + 1e-3, "it is the truth of the other"
         assert float((found.nats + truth.log_prob(tokens)).mean()) > 0.2 + 4 * found.mean_stderr
 
-    @pytest.mark.parametrize("alpha", [Floored(Linear()), Floored(Cosine()), Linear()])
+    @pytest.mark.parametrize("alpha", [Floored(Linear(), 0.3), Floored(Cosine()), Linear()])
     def test_of_a_posterior_it_is_the_bound_of_masked_diffusion(self, alpha: Schedule) -> None:
         """Whatever the posterior, the schedule and its floor: ROAR's number by another route."""
         shape = MdlmShape(5, hidden_dim=16, cond_dim=4, n_blocks=2, n_heads=2, dropout=0.0)
@@ -111,10 +111,24 @@ class TestBound:
         assert prior_nats(Kernel("uniform", 27), 1e-3) < 2e-5
         assert prior_nats(Kernel("absorbing", 27), 1e-3) == 0
 
+    def test_a_process_that_stops_early_pays_for_its_prior(self) -> None:
+        """Of one token under uniform noise: E log q_1/π more than the truth, or less."""
+        truth, alpha, v = oracle.markov(4, 1), 0.8, 4
+        tokens = torch.arange(v).unsqueeze(1)
+        network = ExactScored(enumerated(truth), "uniform", Floored(Linear(), alpha))
+        found = ScoreEntropy(replicates=64, draws=128)(network, tokens, generator=stream(0))
+        p = truth.log_prob(tokens).exp()
+        last = alpha * torch.eye(v, dtype=p.dtype) + (1 - alpha) / v
+        extra = last @ (v * (alpha * p + (1 - alpha) / v)).log()
+        assert ((found.nats + p.log() - extra).abs() < 4 * found.stderr).all()
+        assert (found.stderr < 0.2 * prior_nats(network.kernel, alpha)).all(), "it would be missed"
+
     def test_masks_cover_everything_at_the_end(self) -> None:
-        network = untrained(SEDD)
-        end = corrupted(network, TOKENS, torch.ones(64), generator=stream(0))
-        assert (end == MASK).all() and float(network.alpha(torch.ones(()))) > 0
+        """Even where the schedule leaves half of the tokens alone for ever."""
+        network = FromPosterior(oracle.markov(5, 6), Floored(Linear(), 0.5))
+        assert (corrupted(network, TOKENS, torch.ones(64), generator=stream(0)) == MASK).all()
+        none = corrupted(network, TOKENS, torch.zeros(64), generator=stream(0))
+        assert torch.equal(none, TOKENS)
 
     @noises
     def test_a_text_scores_the_same_in_any_batch(self, noise: Noise) -> None:
@@ -195,6 +209,17 @@ class TestObjective:
         error = math.hypot(*errors)
         assert error < 0.05 * wanted
         assert abs((1 - LEAST_TIME) * float(draws.mean()) - wanted) < 4 * error
+
+    @pytest.mark.parametrize("places", [range(8), range(4, 8)])
+    def test_every_place_of_the_batch_has_its_own_stratum(self, places: range) -> None:
+        told: list[Tensor] = []
+        network = untrained(SEDD)
+        network.log_score = lambda tokens, t: told.append(t) or torch.zeros(*tokens.shape, 5)
+        for seed in range(5):
+            rows = TOKENS[: len(places)]
+            SeddObjective(network)(rows, Streams.derive(seed, places), places, 8)
+            inside = (told[-1] - LEAST_TIME) / (1 - LEAST_TIME) * 8 - torch.tensor(list(places))
+            assert (inside > -1e-4).all() and (inside < 1 + 1e-4).all()
 
     @noises
     def test_it_teaches(self, noise: Noise) -> None:

@@ -15,8 +15,10 @@ class SampleOptions(DrawingOptions):
     """Draw sequences from a model along a path through SNR space.
 
     Samplers: mdlm@T, fb@T, dfm@T, remdm-cap@T, remdm-rescale@T, remdm-conf@T, remdm-loop@T,
-    first-hitting, first-hitting@T, roar, causal, edm@T, localize@T, hybrid@Tc+Tm; and vp@T for VP
-    networks. Any field can follow after a colon, as in remdm-loop@128:eta=0.02,top_p=0.9.
+    first-hitting, first-hitting@T, roar, causal, confident@T, ardm@T, edm@T, localize@T,
+    hybrid@Tc+Tm; for networks of other families prism@T, prism-loop@T, vp@T, vp-ode@T, timed@T,
+    duo@T, psi@T, tweedie@T, euler@T, candi@T. Any field can follow after a colon, as in
+    remdm-loop@128:eta=0.02,top_p=0.9.
 
     A model of documents chooses the length of its texts, up to --length. Under torchrun the
     sequences are shared by the processes; the texts do not change.
