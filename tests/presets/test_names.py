@@ -96,16 +96,12 @@ class TestServing:
         assert of["ar"] == {"causal"}
         assert of["vp"] == of["plaid"] == of["cdcd"] == {"vp@T", "vp-ode@T"}
         assert of["mdlm"] == of["dsl"] - {"localize@T", "edm@T", "hybrid@Tc+Tm"}
-<<<<<<< HEAD
         strange = {"clock", "time", "score", "quality", "mixed"}
         foreign = {form for name, form in zip(PRESETS, presets.forms(), strict=True)
                    if sampler(names.example(name)).needs & strange}  # fmt: skip
         assert of["dsl"] == set(presets.forms()) - foreign
         assert of["prism"] == of["mdlm"] | {"prism@T", "prism-loop@T"}
-=======
         assert of["sedd"] == {"tweedie@T", "euler@T"}
-        assert of["dsl"] == set(presets.forms()) - of["vp"] - of["sedd"] - {"timed@T"}
->>>>>>> zoo-sedd
 
     def test_who_answers_nothing_is_served_by_nobody(self) -> None:
         assert serving(frozenset()) == []
