@@ -17,11 +17,12 @@ from dsl.benchmarks.correction import damage, table
 from dsl.benchmarks.correction.damage import Damaged, Task
 from dsl.benchmarks.correction.measures import Share, count, judged, level, score
 from dsl.benchmarks.correction.rivals import Localized, Masked, Nobody, SpellChecker
-from dsl.benchmarks.correction.table import Row, measure
+from dsl.benchmarks.correction.table import Row, contenders, measure
 from dsl.cli.main import main
 from dsl.correction.correct import Policy, correct
 from dsl.correction.formats import plain
 from dsl.correction.reading import Reading
+from dsl.correction.result import Correction
 from dsl.correction.symbol import Symbol
 from dsl.loading import load
 
@@ -140,6 +141,22 @@ def test_confidences_are_heeded_or_not() -> None:
     assert len([d for d in untold.doubt if d == d]) > 10, "everything is doubtful"
 
 
+def test_what_is_not_missing_is_certain_in_a_text_with_gaps() -> None:
+    """Then evidence is masks and tokens, and the network is asked just as a masked one."""
+    model = load("text8-tiny")
+    task = Task("gaps", damage.gaps(0.3), gaps=True)
+    broken = task.damage("the history of the old town began with a bridge", 0)
+    found = {rival.name: rival for rival in contenders(task, model, [Masked(model)])}
+    assert set(found) == {"no correction", "masked and refilled", "DSL with confidences",
+                          "DSL with confidences, marginal"}  # fmt: skip
+    dsl, masked = found["DSL with confidences"], found["masked and refilled"]
+    ours = dsl(broken.reading, dsl.settings[0])
+    theirs = masked(broken.reading, masked.settings[0])
+    assert isinstance(ours, Correction) and isinstance(theirs, Correction)
+    assert ours.text == theirs.text
+    assert all(broken.reading.symbols[edit.place].is_gap for edit in ours.edits)
+
+
 def test_a_benchmark_goes_on_where_it_stopped(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -172,7 +189,6 @@ def test_a_benchmark_goes_on_where_it_stopped(
 )
 def test_worn_pages_are_read_with_errors_that_confidences_tell() -> None:
     pytest.importorskip("PIL")
-    from dsl.benchmarks.correction.table import contenders
     from dsl.correction.trust import fit, labelled
 
     long = " ".join([TEXT, "Its people made paper and glass, and sold both to the villages."] * 3)

@@ -177,6 +177,8 @@ class Localized:
     trust: Trust | None = None
     lengths: bool = False
     """Whether changes of length are weighed, which takes longest."""
+    rate: float = 0.03
+    """How often characters without a confidence are wrong; 0 where it is known what is missing."""
 
     @property
     def name(self) -> str:
@@ -188,13 +190,13 @@ class Localized:
     @property
     def settings(self) -> Sequence[float]:
         """How often the reader errs, where it does not say."""
-        return (0.0,) if self.heeds else RATES
+        return (self.rate,) if self.heeds else RATES
 
     def __call__(self, reading: Reading, setting: float) -> Correction:
         """Correct by the posterior; every edit is proposed with its probability."""
         confusions = keyboard() if self.typed else {}
         told = reading if self.heeds else plain.read(reading.text)
-        errors = ErrorModel(setting or 0.03, self.trust, confusions)
+        errors = ErrorModel(setting, self.trust, confusions)
         lengths = LengthErrors() if self.lengths else None
         return correct(
             told,

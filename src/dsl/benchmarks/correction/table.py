@@ -147,7 +147,8 @@ def contenders(task: Task, model: Model, refilling: Sequence[Masked]) -> list[Ri
         if task.lengths and not task.confidences:
             found.append(Localized(model, heeds=False, lengths=True))
     if task.confidences or task.gaps:
-        found += [Localized(model, mode=mode) for mode in ("surest", "marginal")]
+        rate = 0.0 if task.gaps else 0.03
+        found += [Localized(model, mode=mode, rate=rate) for mode in ("surest", "marginal")]
         if task.lengths:
             found.append(Localized(model, lengths=True))
     return found
