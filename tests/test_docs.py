@@ -37,7 +37,7 @@ SMALLER = {
     rf"^{TUNED}": f"{TUNED} --set trainer.batch=2 --set trainer.steps=2 --set data.validation=2 "
     "--set data.corpus=python-docs",
     rf"^(?!{TUNED})dsl train (\S+)(?!\S| --smoke)": r"dsl train \1 --smoke",
-    r" --init (mdlm-owt|runs/start(-dsl)?|runs/english-start)(?= |$)": "",
+    r" --init (mdlm-owt|runs/start(-dsl)?|runs/english-(start|masked))(?= |$)": "",
     r" --set data\.corpus=stories-\d+": "",
     r"\btrainer\.steps=\d+": "trainer.steps=2",
     r"\bSOURCE OUT\b": "runs/mdlm/model OUT",

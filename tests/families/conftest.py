@@ -18,7 +18,16 @@ SIZES = {"hidden_dim": 16, "cond_dim": 4, "n_blocks": 2, "n_heads": 2, "dropout"
 TOKENS = torch.randint(VOCABULARY, (64, LENGTH), generator=torch.Generator().manual_seed(0))
 
 
-@pytest.fixture(params=FAMILIES)
+CORE = ("dsl", "mdlm", "ar", "vp")
+"""Families that keep the general laws in every run; the others have tests of their own there, and
+keep these in `make test-slow`."""
+
+
+@pytest.fixture(
+    params=[
+        name if name in CORE else pytest.param(name, marks=pytest.mark.slow) for name in FAMILIES
+    ]
+)
 def family(request: pytest.FixtureRequest) -> Family:
     """Every family of the table."""
     return FAMILIES[request.param]
