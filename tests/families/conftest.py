@@ -23,11 +23,11 @@ CORE = ("dsl", "mdlm", "ar", "vp")
 keep these in `make test-slow`."""
 
 
-@pytest.fixture(
-    params=[
-        name if name in CORE else pytest.param(name, marks=pytest.mark.slow) for name in FAMILIES
-    ]
-)
+NAMED = [name if name in CORE else pytest.param(name, marks=pytest.mark.slow) for name in FAMILIES]
+"""All families, for tests that each must pass."""
+
+
+@pytest.fixture(params=NAMED)
 def family(request: pytest.FixtureRequest) -> Family:
     """Every family of the table."""
     return FAMILIES[request.param]

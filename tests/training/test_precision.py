@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from dsl.families.table import FAMILIES
 from dsl.training import precision
 from dsl.training.mixed_snr import MixedSNRObjective, MixedSNROptions
 from dsl.training.precision import RECORD, faster, fault, settle
 from dsl.training.rehearsal import Rehearsal
 from dsl.training.warp import WarpOptions
+from tests.families.conftest import NAMED
 from tests.training.conftest import events, settings, small, train, weights
 
 AUTO = settings("trainer.precision=auto", "optimizer.schedule=constant")
@@ -149,7 +149,7 @@ class TestRehearsal:
         assert all(torch.equal(objective.state_dict()[name], state[name]) for name in state)
         assert all(parameter.grad is None for parameter in objective.parameters())
 
-    @pytest.mark.parametrize("name", FAMILIES)
+    @pytest.mark.parametrize("name", NAMED)
     def test_a_run_that_measured_is_the_run_that_did_not(
         self, name: str, tmp_path: Path, cache: Path, trial: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:

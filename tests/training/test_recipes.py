@@ -10,6 +10,7 @@ import pytest
 from dsl import recipes, strict
 from dsl.cli.main import main
 from dsl.families.table import FAMILIES
+from tests.families.conftest import NAMED
 from tests.training.conftest import CYCLIC, settings, train
 
 MISTAKES = [
@@ -91,7 +92,7 @@ def test_a_file_that_is_no_recipe_is_one_line(
     assert line.startswith(f"dsl train: {file}")
 
 
-@pytest.mark.parametrize("kind", FAMILIES)
+@pytest.mark.parametrize("kind", NAMED)
 @pytest.mark.parametrize("path", sorted(recipes.COOKBOOK.glob("*.yaml")), ids=lambda p: p.stem)
 def test_every_recipe_can_be_smoked_in_every_form(
     path: Path, kind: str, tmp_path: Path, cache: Path, capsys: pytest.CaptureFixture[str]
