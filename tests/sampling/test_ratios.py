@@ -89,6 +89,18 @@ def test_short_steps_of_tweedie_are_eulers(noise: Noise) -> None:
     torch.testing.assert_close(found[jumped], wanted[jumped], rtol=1e-4, atol=0)
 
 
+@noises
+def test_what_does_not_jump_stays(noise: Noise) -> None:
+    """Euler's chances add up to 1; where more than all would jump, all do."""
+    noisy = torch.tensor([[0, 1, 2]]) if noise == "uniform" else torch.full((1, 3), MASK)
+    network = ExactScored(enumerated(CHAIN), noise, ALPHA)
+    score = torch.ones(1, 3, 3, dtype=torch.float64)
+    stays = noisy.unsqueeze(-1) if noise == "uniform" else torch.full((1, 3, 1), 3)
+    few, all_ = (euler(network, noisy, c * score, 0.5, 0.4) for c in (0.1, 100.0))
+    assert_near(few.sum(-1), torch.ones(1, 3, dtype=torch.float64))
+    assert (few.gather(-1, stays) > 0.8).all() and (all_.gather(-1, stays) == 0).all()
+
+
 class TestDraw:
     """Temperature and top-p choose which token a position jumps to, not how often it jumps."""
 
