@@ -13,16 +13,16 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from dsl.denoiser import Endpoints, at_once
+from dsl.denoiser import at_once
 from dsl.evaluation.teacher import Teacher
+from dsl.likelihoods.causal import Causal
 from dsl.likelihoods.estimate import Mean
-from dsl.likelihoods.roar import cross_entropy
 from dsl.loading import Model
 from dsl.sampling.reveal import Reveal
 from dsl.sampling.sampler import last
 from dsl.sampling.state import State
 from dsl.streams import Streams
-from dsl.types import MASK, Tokens
+from dsl.types import Tokens
 
 Told = Callable[[int], None]
 """Told how many texts are done."""
@@ -91,17 +91,11 @@ def counted(model: Model, tokens: Tokens) -> Bool[Tensor, "b l"]:
     return (ended == 0) | ((ended == 1) & (tokens == model.end))
 
 
-@torch.no_grad()
 def causal_nats(model: Model, tokens: Tokens, own: Bool[Tensor, "b l"]) -> Float[Tensor, "b"]:
     """Return -log P of texts along the path from left to right, one call for each token."""
-    nats = torch.zeros(len(tokens), dtype=torch.float64, device=tokens.device)
-    place = torch.arange(tokens.shape[1], device=tokens.device)
-    for i in range(tokens.shape[1]):
-        at = own & (place == i)
-        if at.any():
-            logits = model.denoiser(Endpoints(tokens.masked_fill(place >= i, MASK)), at=at)
-            nats[own[:, i]] += cross_entropy(logits, tokens[at])
-    return nats
+    length = tokens.shape[1]
+    every = Causal(2, length, at_once(model.denoiser, length))
+    return every(model.denoiser, tokens).tokens.where(own, 0.0).sum(dim=1)
 
 
 def _known(source: Teacher, tokens: Tokens) -> Float[Tensor, "b"]:
