@@ -18,12 +18,15 @@ from dsl.channel import endpoint
 from dsl.kernel import Kernel
 from dsl.types import MASK, Codebook, Logits, Mask, Noisy, Rows, Tokens
 
-Question = Literal["prefix", "endpoints", "states", "clock", "time", "score", "quality", "mixed"]
+Question = Literal[
+    "prefix", "endpoints", "states", "clock", "time", "replaced", "score", "quality", "mixed"
+]
 """prefix: the token after known ones. endpoints: any masked token, given known ones. states: any
 token, given continuous states. clock: the same, but the network must be told their SNR. time: any
-token, given tokens at a stated time. score: how much likelier a text at a stated time would be with
-another token. quality: how good each token of a text is. mixed: any masked token, given known ones
-and what noise has left of each masked one at a stated time."""
+token, given tokens at a stated time. replaced: the same, where any of them may be a wrong one.
+score: how much likelier a text at a stated time would be with another token. quality: how good each
+token of a text is. mixed: any masked token, given known ones and what noise has left of each masked
+one at a stated time."""
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ from dsl.arguments import whole_number
 from dsl.data import pieces, stories, tokenizers
 from dsl.data.cache import default_cache
 from dsl.data.documents import document
+from dsl.denoiser import Question
 from dsl.families import table
 from dsl.families.family import Family
 from dsl.models import folder
@@ -70,6 +71,11 @@ class Model:
         """Where the network is."""
         device: torch.device = self.denoiser.device
         return device
+
+    @property
+    def answers(self) -> frozenset[Question]:
+        """What the network can be asked."""
+        return self.family.answered_by(self.denoiser)
 
     def require_length(self, length: int) -> None:
         """Refuse a sequence the model cannot take."""

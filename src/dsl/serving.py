@@ -11,9 +11,9 @@ from dsl.sampling.sampler import Sampler
 
 def require_served(model: Model, sampler: Sampler) -> None:
     """Refuse a sampler that asks what the model's family cannot answer, naming those that serve."""
-    missing = sampler.needs - model.family.answers
+    missing = sampler.needs - model.answers
     if missing:
-        serving = ", ".join(presets.serving(model.family.answers))
+        serving = ", ".join(presets.serving(model.answers))
         raise ValueError(
             f"{model.name} is a model of family {model.family.name} and cannot be asked "
             f"{' or '.join(ASKED[question] for question in sorted(missing))}, which this sampler "
@@ -27,6 +27,7 @@ ASKED = {
     "states": "about states between mask and token",
     "clock": "at a stated SNR",
     "time": "at a stated time",
+    "replaced": "about tokens that were replaced by others",
     "score": "for score ratios",
     "quality": "how good a token is",
     "mixed": "about masked tokens seen through noise",
@@ -37,7 +38,7 @@ ASKED = {
 def allowed(model: Model, pattern: str) -> Automaton:
     """Compile a regular expression over the tokens of a model; a document's end may follow it."""
     require_text("match", pattern)
-    if "endpoints" not in model.family.answers:
+    if "endpoints" not in model.answers:
         raise ValueError(
             f"{model.name} is of family {model.family.name}: only a model that can be asked about "
             "masked tokens anywhere writes texts of an allowed form"

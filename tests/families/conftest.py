@@ -51,12 +51,6 @@ def stirred(network: nn.Module) -> Any:
     return network.eval()
 
 
-def suits(network: Any, path: Any) -> bool:
-    """Say whether a sampler of one noise finds it in a network that answers what it asks."""
-    wanted = getattr(path, "only_noise", None)
-    return wanted is None or network.kernel.noise == wanted
-
-
 def loaded(family: Family) -> Model:
     """Make a model as loading would."""
     network = awake(family)

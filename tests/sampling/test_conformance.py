@@ -135,7 +135,7 @@ def posed(name: str, chain: oracle.Markov) -> Network:
         return Ratios(chain)
     if asks(name, "mixed"):
         return Veiled(chain)
-    if getattr(sampler(name), "only_noise", None) == "uniform":
+    if asks(name, "replaced"):
         return Replaced(chain)
     return Absorbed(chain) if asks(name, "time") else chain
 

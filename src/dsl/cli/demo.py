@@ -71,7 +71,7 @@ def main(arguments: Sequence[str]) -> None:
     began = time.monotonic()
     model, mender = load(options.model), load(options.mender)
     for one in (model, mender):
-        if "states" not in one.family.answers:
+        if "states" not in one.answers:
             raise ValueError(
                 f"the demonstration needs DSL models or oracles; {one.name} is neither"
             )

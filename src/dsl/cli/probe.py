@@ -70,7 +70,7 @@ def main(arguments: Sequence[str]) -> None:
     blocks = Windows(tokens, length, ends=model.ends, name=f"{options.split} split")
     words = frequent_words(corpus)
     probes = damage(blocks.spread(options.limit), model.tokenizer, words, seed=options.seed)
-    found = repaired(model.denoiser, model.family.answers, probes)
+    found = repaired(model.denoiser, model.answers, probes)
     if not found:
         raise ValueError(
             f"{model.name} is of family {model.family.name}, which cannot be asked about a letter "

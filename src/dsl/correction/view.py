@@ -63,7 +63,7 @@ class View:
         cls, reading: Reading, model: Model, errors: ErrorModel, section: Section | None = None
     ) -> View:
         """Spell a reading, or a section of it, with the tokens of a model."""
-        if errors.asks not in model.family.answers or model.documents:
+        if errors.asks not in model.answers or model.documents:
             raise ValueError(
                 f"{model.name} cannot correct text: a DSL model of running characters is needed"
             )

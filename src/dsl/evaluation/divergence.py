@@ -52,7 +52,7 @@ def divergence(
         seed: Where the model's random numbers start.
         told: Told how many texts are done, of twice as many.
     """
-    if "prefix" not in model.family.answers:
+    if "prefix" not in model.answers:
         raise ValueError(
             f"{model.name} is of family {model.family.name}, which cannot be asked from left to "
             "right: its divergence cannot be found"

@@ -6,9 +6,8 @@ trained together: the denoiser by MDLM's bound, the anchor network on what is ra
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -22,7 +21,6 @@ from dsl.families.mdlm import MdlmShape
 from dsl.likelihoods.effort import Effort
 from dsl.likelihoods.estimate import Estimator
 from dsl.likelihoods.roar import Roar
-from dsl.models.config import NetworkShape
 from dsl.models.dit import DiT
 from dsl.models.mdlm import MDLM
 from dsl.models.network import ShapedNetwork
@@ -167,15 +165,11 @@ class AdlmFamily(Family):
     Options = AdlmOptions
     answers = frozenset({"prefix", "endpoints"})
     validated = ("roar",)
+    llama = False
 
     def build(self, shape: AdlmShape) -> nn.Module:
         """Make an untrained network."""
         return AdlmModel(shape)
-
-    def shape(self, vocab_size: int, length: int, chosen: Mapping[str, Any]) -> NetworkShape:
-        """Complete a shape; of a recipe with llama's blocks the other sizes are taken."""
-        own = {name: value for name, value in chosen.items() if name != "llama"}
-        return super().shape(vocab_size, length, own)
 
     def objective(self, network: AdlmModel, options: AdlmOptions) -> Objective:
         """Train both stacks together."""

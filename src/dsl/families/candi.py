@@ -110,18 +110,15 @@ class CandiFamily(Family):
     Options = CandiOptions
     answers = frozenset({"mixed"})
     validated = ("mixed-bound",)
+    llama = False
 
     def build(self, shape: CandiShape) -> nn.Module:
         """Make an untrained network."""
         return CandiModel(shape)
 
     def shape(self, vocab_size: int, length: int, chosen: Mapping[str, Any]) -> NetworkShape:
-        """Complete a shape; the codebook is a simplex where that is affordable.
-
-        Of a recipe with llama's blocks, which read no clock, the other sizes are taken.
-        """
-        own = {name: value for name, value in chosen.items() if name != "llama"}
-        return super().shape(vocab_size, length, {**codebook_for(vocab_size, own), **own})
+        """Complete a shape; the codebook is a simplex where that is affordable."""
+        return super().shape(vocab_size, length, {**codebook_for(vocab_size, chosen), **chosen})
 
     def objective(self, network: CandiModel, options: CandiOptions) -> Objective:
         """Train by the cost of the reveals, or by the bound."""

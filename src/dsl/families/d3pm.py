@@ -6,18 +6,17 @@ joint form of equation 4. The loss is the variational bound, with the paper's au
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import nn
 
+from dsl.denoiser import Question
 from dsl.families.family import Family
 from dsl.likelihoods.effort import Effort
 from dsl.likelihoods.estimate import Estimator
 from dsl.likelihoods.vlb import Vlb, step_nats
-from dsl.models.config import NetworkShape
 from dsl.models.timed import TimedModel, TimedShape
 from dsl.streams import Streams, uniform
 from dsl.teacher_forcing import AtTime, Level
@@ -100,15 +99,15 @@ class D3pmFamily(Family):
     Options = D3pmOptions
     answers = frozenset({"time"})
     validated = ("vlb",)
+    llama = False
 
     def build(self, shape: D3pmShape) -> nn.Module:
         """Make an untrained network."""
         return D3pmModel(shape)
 
-    def shape(self, vocab_size: int, length: int, chosen: Mapping[str, Any]) -> NetworkShape:
-        """Complete a shape; of a recipe with llama's blocks the other sizes are taken."""
-        own = {name: value for name, value in chosen.items() if name != "llama"}
-        return super().shape(vocab_size, length, own)
+    def answered_by(self, network: D3pmModel) -> frozenset[Question]:
+        """Say that tokens may have been replaced, if that is the network's noise."""
+        return frozenset({"time", "replaced"} if network.kernel.noise == "uniform" else {"time"})
 
     def objective(self, network: D3pmModel, options: D3pmOptions) -> Objective:
         """Train by the variational bound and the auxiliary term."""

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -15,7 +14,6 @@ from dsl.kernel import Noise
 from dsl.likelihoods.effort import Effort
 from dsl.likelihoods.estimate import Estimator
 from dsl.likelihoods.uniform_bound import LEAST_TIME, UniformBound, jump_nats
-from dsl.models.config import NetworkShape
 from dsl.models.timed import TimedModel, TimedShape
 from dsl.streams import Streams, uniform
 from dsl.teacher_forcing import AtTime, Level
@@ -120,17 +118,13 @@ class DuoFamily(Family):
     summary = "uniform-state diffusion with a Gaussian curriculum: its own samplers and bound"
     Shape = DuoShape
     Options = DuoOptions
-    answers = frozenset({"time"})
+    answers = frozenset({"time", "replaced"})
     validated = ("duo-nelbo",)
+    llama = False
 
     def build(self, shape: DuoShape) -> nn.Module:
         """Make an untrained network."""
         return DuoModel(shape)
-
-    def shape(self, vocab_size: int, length: int, chosen: Mapping[str, Any]) -> NetworkShape:
-        """Complete a shape; of a recipe with llama's blocks the other sizes are taken."""
-        own = {name: value for name, value in chosen.items() if name != "llama"}
-        return super().shape(vocab_size, length, own)
 
     def objective(self, network: DuoModel, options: DuoOptions) -> Objective:
         """Train by the continuous-time bound."""

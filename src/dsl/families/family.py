@@ -41,6 +41,8 @@ class Family(ABC):
     """What its networks can be asked; a sampler that asks more cannot walk them."""
     validated: ClassVar[tuple[str, ...]]
     """The estimators that training reports; the first one is the validation loss."""
+    llama: ClassVar[bool] = True
+    """Whether its blocks may be llama's, which read no clock."""
     marks: ClassVar[Mapping[str, Any]] = {}
     """What config.json says besides, for other programs."""
     fresh: ClassVar[tuple[str, ...]] = ()
@@ -69,10 +71,16 @@ class Family(ABC):
     def shape(self, vocab_size: int, length: int, chosen: Mapping[str, Any]) -> NetworkShape:
         """Complete the chosen fields of a shape by what the data and the family say.
 
-        Fields of other families are left aside, so that one recipe serves them all.
+        Fields of other families are left aside, so that one recipe serves them all; so are the
+        options of llama's blocks, where those cannot be had.
         """
         known = {"vocab_size": vocab_size, "model_length": length}
-        return self.Shape.from_dict({**known, **chosen}, ignore=ONCE_SHARED)
+        own = {name: value for name, value in chosen.items() if self.llama or name != "llama"}
+        return self.Shape.from_dict({**known, **own}, ignore=ONCE_SHARED)
+
+    def answered_by(self, network: Any) -> frozenset[Question]:
+        """Say what one network can be asked, where that depends on its shape."""
+        return self.answers
 
     def read(self, path: Path) -> nn.Module:
         """Read a network from a checkpoint directory, in evaluation mode."""

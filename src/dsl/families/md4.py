@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import nn
@@ -14,7 +13,6 @@ from dsl.families.masking import LEAST_TIME, moments
 from dsl.likelihoods.effort import Effort
 from dsl.likelihoods.estimate import Estimator
 from dsl.likelihoods.masked_bound import MaskedBound
-from dsl.models.config import NetworkShape
 from dsl.models.timed import TimedModel, TimedShape
 from dsl.streams import Streams, uniform
 from dsl.teacher_forcing import AtTime, Level
@@ -76,15 +74,11 @@ class Md4Family(Family):
     Options = Md4Options
     answers = frozenset({"time"})
     validated = ("nelbo",)
+    llama = False
 
     def build(self, shape: Md4Shape) -> nn.Module:
         """Make an untrained network."""
         return TimedModel(shape)
-
-    def shape(self, vocab_size: int, length: int, chosen: Mapping[str, Any]) -> NetworkShape:
-        """Complete a shape; of a recipe with llama's blocks, the other sizes are taken."""
-        own = {name: value for name, value in chosen.items() if name != "llama"}
-        return super().shape(vocab_size, length, own)
 
     def objective(self, network: TimedModel, options: Md4Options) -> Objective:
         """Train by the bound."""

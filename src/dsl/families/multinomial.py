@@ -29,5 +29,6 @@ class MultinomialFamily(D3pmFamily):
 
     name = "multinomial"
     summary = "discrete diffusion in T steps from any token to any: its own sampler and bound"
+    answers = frozenset({"time", "replaced"})
     Shape = MultinomialShape
     Options = MultinomialOptions

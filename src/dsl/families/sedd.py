@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +16,6 @@ from dsl.families.family import Family
 from dsl.likelihoods.effort import Effort
 from dsl.likelihoods.estimate import Estimator
 from dsl.likelihoods.score_entropy import ScoreEntropy, corrupted, path_losses
-from dsl.models.config import NetworkShape
 from dsl.models.timed import TimedModel, TimedShape
 from dsl.streams import Streams, uniform
 from dsl.teacher_forcing import AtTime, Level
@@ -135,15 +134,11 @@ class SeddFamily(Family):
     Options = SeddOptions
     answers = frozenset({"score"})
     validated = ("score-entropy",)
+    llama = False
 
     def build(self, shape: TimedShape) -> nn.Module:
         """Make an untrained network."""
         return SeddModel(shape)
-
-    def shape(self, vocab_size: int, length: int, chosen: Mapping[str, Any]) -> NetworkShape:
-        """Complete a shape; llama's blocks read no clock, so of theirs the sizes are taken."""
-        own = {name: value for name, value in chosen.items() if name != "llama"}
-        return super().shape(vocab_size, length, own)
 
     def objective(self, network: SeddModel, options: SeddOptions) -> Objective:
         """Train by score entropy."""

@@ -206,14 +206,11 @@ class ClockFamily(Family):
 
     answers = frozenset({"clock"})
     validated = ("vdm-bound",)
+    llama = False
 
     def shape(self, vocab_size: int, length: int, chosen: Mapping[str, Any]) -> NetworkShape:
-        """Complete a shape; the codebook has d = v - 1 where that is affordable.
-
-        Of a recipe with llama's blocks, which read no clock, the other sizes are taken.
-        """
-        own = {name: value for name, value in chosen.items() if name != "llama"}
-        return super().shape(vocab_size, length, {**codebook_for(vocab_size, own), **own})
+        """Complete a shape; the codebook has d = v - 1 where that is affordable."""
+        return super().shape(vocab_size, length, {**codebook_for(vocab_size, chosen), **chosen})
 
     def estimators(self, network: Any, effort: Effort) -> Sequence[Estimator]:
         """Score by VDM's bound."""

@@ -10,10 +10,10 @@ from jaxtyping import Float
 from torch import Tensor
 
 from dsl.denoiser import Question, Timed
-from dsl.kernel import Kernel, Noise
+from dsl.kernel import Kernel
 from dsl.sampling.ancestral import require_steps
 from dsl.sampling.categorical import Draw
-from dsl.sampling.sampler import TIME
+from dsl.sampling.sampler import REPLACED
 from dsl.sampling.state import State
 from dsl.sampling.timed import ask_at, drawn, noised
 from dsl.streams import Randomness
@@ -33,9 +33,8 @@ class Psi:
     """Whether the last step takes the most likely token of x̂_0 instead of drawing."""
     draw: Draw = Draw()
     """How x̂_0 is sharpened before any posterior is taken."""
-    needs: ClassVar[frozenset[Question]] = TIME
-    only_noise: ClassVar[Noise] = "uniform"
-    """The noise it undoes: from a mask there is no way there and back."""
+    needs: ClassVar[frozenset[Question]] = REPLACED
+    """From a mask there is no way there and back."""
 
     def __post_init__(self) -> None:
         require_steps(self.num_steps)
@@ -50,7 +49,7 @@ class Psi:
         self, denoiser: Timed, start: State, *, generator: Randomness = None
     ) -> Iterator[State]:
         """Yield the state after every step; its tokens are no masks."""
-        if denoiser.kernel.noise != self.only_noise:
+        if denoiser.kernel.noise != "uniform":
             raise ValueError(
                 f"duo@T and psi@T undo uniform noise, and this network's noise is "
                 f"{denoiser.kernel.noise}: it is served by timed@T"

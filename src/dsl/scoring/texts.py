@@ -130,7 +130,7 @@ def _spans(
     shortest = min(len(row) for row in rows)
     if not 0 <= begin < end <= shortest:
         raise ValueError(f"a span must lie within 0 … {shortest}, got {begin} … {end}")
-    if "endpoints" not in model.family.answers:
+    if "endpoints" not in model.answers:
         raise ValueError(
             "a span is scored given the text on both sides, which "
             f"{model.name} cannot be asked: it is a model of family {model.family.name}"

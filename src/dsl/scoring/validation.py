@@ -56,7 +56,7 @@ def validator(
             bits |= {name: found.mean, f"{name}_stderr": found.stderr}
         shares: dict[str, float] = {}
         if probes is not None:
-            for name, share in repaired(network, family.answers, probes).items():
+            for name, share in repaired(network, family.answered_by(network), probes).items():
                 shares |= {REPAIR + name: share.mean, f"{REPAIR}{name}_stderr": share.stderr}
         network.train(training)
         return {"loss": next(iter(bits.values())), **bits, **shares}
