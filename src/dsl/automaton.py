@@ -16,14 +16,19 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from dsl.denoiser import Denoiser, Endpoints
+from dsl.denoiser import Denoiser
 from dsl.extras import require
-from dsl.types import MASK, Logits, Mask, Noisy, Rows, Tokens
+from dsl.told import Told
+from dsl.types import MASK, Logits, Tokens
 
 DEAD = -1
 """Where no allowed text goes on."""
 MOST_STATES = 2_000
 """A machine with more would be slower than the network."""
+IMPOSSIBLE = (
+    "what is known or was drawn together cannot become a text of the allowed form; "
+    "draw one token at a time: roar, causal, or confident@T with T the length"
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,43 +108,7 @@ class Automaton:
         return torch.stack(found[::-1], dim=1)
 
 
-@dataclass(frozen=True, eq=False)
-class Matching:
-    """A denoiser of masks and tokens that is told that the text as a whole is allowed."""
-
-    denoiser: Denoiser
-    automaton: Automaton
-
-    @property
-    def vocab_size(self) -> int:
-        """The number of real tokens."""
-        return self.denoiser.vocab_size
-
-    @property
-    def device(self) -> torch.device:
-        """Where states have to be."""
-        return self.denoiser.device
-
-    def __call__(self, z: Noisy | Endpoints, /, *, at: Mask | None = None) -> Rows:
-        """Ask about all masked tokens, and weigh what is wanted by what the whole allows."""
-        if not isinstance(z, Endpoints):
-            raise ValueError("an allowed form is for masked paths: it knows masks and tokens only")
-        hidden = z.tokens == MASK
-        logits = self.denoiser(z, at=hidden).double()
-        known = torch.nn.functional.one_hot(z.tokens.clamp(min=0), self.vocab_size).double()
-        p = known.masked_scatter(hidden.unsqueeze(-1), logits.softmax(dim=-1))
-        rows = known.log().masked_scatter(hidden.unsqueeze(-1), logits)
-        asked = torch.ones_like(hidden) if at is None else at
-        told = (rows + self.automaton.log_chance(p))[asked]
-        if (told.amax(dim=-1) == -torch.inf).any():
-            raise ValueError(
-                "what is known or was drawn together cannot become a text of the allowed form; "
-                "draw one token at a time: roar, causal, or confident@T with T the length"
-            )
-        return told if at is not None else told.reshape(rows.shape)
-
-
-def matching(denoiser: Denoiser, automaton: Automaton, tokens: Tokens) -> Matching:
+def matching(denoiser: Denoiser, automaton: Automaton, tokens: Tokens) -> Told:
     """Condition a denoiser on the form of the text, after a look whether it can have one.
 
     Args:
@@ -153,7 +122,7 @@ def matching(denoiser: Denoiser, automaton: Automaton, tokens: Tokens) -> Matchi
         raise ValueError(
             f"no text of {tokens.shape[1]} tokens, with those that are known, has the allowed form"
         )
-    return Matching(denoiser, automaton)
+    return Told(denoiser, automaton.log_chance, IMPOSSIBLE)
 
 
 def _compiled(pattern: str) -> Any:

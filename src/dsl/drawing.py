@@ -82,7 +82,7 @@ class Drawing:
         if self.trace is None:
             return None
         # sharpness asks about every position, which not every network can be asked
-        return Trace(denoiser, measure_sharpness="endpoints" in job.model.family.answers)
+        return Trace(denoiser, measure_sharpness="endpoints" in job.model.answers)
 
     def _append(self, trace: Trace, *, fresh: bool) -> None:
         assert self.trace is not None
@@ -110,6 +110,8 @@ class Texts:
     """What follows them."""
     form: Automaton | None = None
     """Which texts are allowed, if not all."""
+    guidance: float = 1.0
+    """How often what is known of a text counts."""
 
     def __len__(self) -> int:
         return len(self.hints) * self.n
@@ -125,11 +127,17 @@ class Texts:
                     rows = [self.hints[i // self.n] for i in same]
                     start = Start.known(self.model, rows)
                     room = unseen(self.model, length, self.ending)
-                    places = tuple(same)
-                    yield (
-                        Job(self.model, self.sampler, start, self.seed, places, room, self.form),
-                        same,
+                    job = Job(
+                        self.model,
+                        self.sampler,
+                        start,
+                        self.seed,
+                        tuple(same),
+                        room,
+                        self.form,
+                        self.guidance,
                     )
+                    yield job, same
 
         return cut
 
@@ -144,10 +152,11 @@ def completions(
     n: int = 1,
     seed: int = 0,
     form: Automaton | None = None,
+    guidance: float = 1.0,
 ) -> Texts:
     """Begin every sequence with one of the texts, and end it with the suffix."""
     rows = [prompted(model, text, length, suffix) for text in texts]
-    return Texts(model, sampler, rows, n, seed, form=form)
+    return Texts(model, sampler, rows, n, seed, form=form, guidance=guidance)
 
 
 def infillings(
@@ -158,6 +167,7 @@ def infillings(
     ending: Ending = "unknown",
     n: int = 1,
     seed: int = 0,
+    guidance: float = 1.0,
 ) -> Texts:
     """Fill the gaps of every text; one that has none, or cannot be read, is named by its line."""
     rows = []
@@ -168,4 +178,4 @@ def infillings(
         except ValueError as error:
             where = f"line {number}: " if len(texts) > 1 else ""
             raise ValueError(f"{where}{error}") from error
-    return Texts(model, sampler, rows, n, seed, ending)
+    return Texts(model, sampler, rows, n, seed, ending, guidance=guidance)

@@ -17,6 +17,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from dsl.arguments import sequence
+from dsl.around import Around, AroundContinuous, stretch
 from dsl.denoiser import Continuous, Denoiser, Endpoints, Network
 from dsl.hints import Allowed, Confident, Hint, Hints, Known, NBest, Observed, Unknown
 from dsl.projection import represent
@@ -115,6 +116,16 @@ class Evidence:
         parts = [self.residual[int(ends[row] - counts[row]) : int(ends[row])] for row in rows]
         return Evidence(pinned, e, self.at[list(rows)], torch.cat(parts))
 
+    def stretch(self, begin: int, end: int) -> Evidence:
+        """Keep what is known of the positions from `begin` to before `end`."""
+        pinned = self.pinned[:, begin:end]
+        e = None if self.e is None else self.e[:, begin:end]
+        if self.at is None or self.residual is None:
+            return Evidence(pinned, e)
+        inside = torch.zeros_like(self.at)
+        inside[:, begin:end] = True
+        return Evidence(pinned, e, self.at[:, begin:end], self.residual[inside[self.at]])
+
     def to(self, device: torch.device) -> Evidence:
         """Move everything to a device."""
         moved = {
@@ -159,26 +170,20 @@ def given(denoiser: Any, evidence: Evidence) -> Denoiser:
 
 
 @dataclass(frozen=True, eq=False)
-class Given:
+class Given(Around):
     """A denoiser of masks and tokens, some of which it is always shown."""
 
-    denoiser: Denoiser
     evidence: Evidence
-
-    @property
-    def vocab_size(self) -> int:
-        """The number of real tokens."""
-        return self.denoiser.vocab_size
-
-    @property
-    def device(self) -> torch.device:
-        """Where states have to be."""
-        return self.denoiser.device
 
     def __call__(self, z: Noisy | Endpoints, /, *, at: Mask | None = None) -> Rows:
         """Ask about the state with the evidence added to it."""
         hints = self._sized(len(z.tokens) if isinstance(z, Endpoints) else len(z))
         return _corrected(self.denoiser(self.conditioned(z, hints), at=at), hints, at)
+
+    def stretch(self, begin: int, end: int) -> Around:
+        """Know what is known of some positions."""
+        inner = stretch(self.denoiser, begin, end)
+        return replace(self, denoiser=inner, evidence=self.evidence.stretch(begin, end))
 
     def conditioned(self, z: Noisy | Endpoints, hints: Evidence) -> Noisy | Endpoints:
         """Return the state that the inner denoiser is shown."""
@@ -196,20 +201,8 @@ class Given:
 
 
 @dataclass(frozen=True, eq=False)
-class GivenContinuous(Given):
+class GivenContinuous(Given, AroundContinuous):
     """A denoiser with continuous states, to which the evidence is added."""
-
-    denoiser: Continuous
-
-    @property
-    def codebook(self) -> Codebook:
-        """The unit-norm embeddings of the tokens."""
-        return self.denoiser.codebook
-
-    @property
-    def snr_max(self) -> float:
-        """γ_max, the SNR of a revealed token."""
-        return self.denoiser.snr_max
 
     def conditioned(self, z: Noisy | Endpoints, hints: Evidence) -> Noisy | Endpoints:
         """Add e to the state, and put pinned positions at their endpoint γ_max x_v."""

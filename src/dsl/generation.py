@@ -4,21 +4,23 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from dsl import known_text, presets
-from dsl.arguments import sequence, whole_number
+from dsl.arguments import finite_number, sequence, whole_number
 from dsl.arguments import text as require_text
 from dsl.automaton import Automaton, matching
 from dsl.evidence import Evidence, Hints, given
+from dsl.guidance import guided
 from dsl.loading import DEFAULT_MODEL, Model, loaded
 from dsl.sample_file import Sample
 from dsl.sampling.sampler import Sampler, redrawn
 from dsl.sampling.state import State
+from dsl.sampling.strided import Strided
 from dsl.serving import allowed, require_served
 from dsl.streams import Streams
 from dsl.strict import shown
@@ -72,11 +74,33 @@ class Job:
     """Tokens that follow every sequence, of which nothing is known and which are not drawn."""
     form: Automaton | None = None
     """Which texts are allowed, if not all."""
+    guidance: float = 1.0
+    """How often what is known of a text counts."""
 
     def __post_init__(self) -> None:
         whole_number("seed", self.seed, least=0)
-        self.model.require_length(self.start.tokens.shape[1] + self.unseen)
+        length = self.start.tokens.shape[1] + self.unseen
+        if isinstance(self.sampler, Strided):
+            if self.form is not None:
+                raise ValueError("give match or stride, not both: a form is one of a whole text")
+            length = min(length, self.sampler.window)
+        self.model.require_length(length)
         require_served(self.model, self.sampler)
+        if self.guidance != 1:
+            self._require_guided()
+
+    def _require_guided(self) -> None:
+        finite_number("guidance", self.guidance, least=0.0)
+        if "endpoints" not in self.model.answers:
+            raise ValueError(
+                f"{self.model.name} is of family {self.model.family.name}: only a model that can "
+                "be asked about masked tokens anywhere can do without what it is given, as "
+                "guidance has to"
+            )
+        if self.start.evidence is None and (self.start.tokens == MASK).all():
+            raise ValueError(
+                "guidance needs something to go by, such as a prompt; nothing is given"
+            )
 
     def batch(self, indices: Sequence[int]) -> Batch:
         """Set out with the sequences of these indices."""
@@ -85,6 +109,9 @@ class Job:
         state, hints = self.start.rows(places, device)
         network = followed(self.model.denoiser, self.unseen)
         denoiser = network if hints is None else given(network, hints)
+        if self.guidance != 1:
+            known = Evidence(state.tokens) if hints is None else replace(hints, pinned=state.tokens)
+            denoiser = guided(network, known, self.guidance)
         if self.form is not None:
             denoiser = matching(denoiser, self.form, state.tokens)
         streams = Streams.derive(self.seed, indices, device=device)
@@ -164,6 +191,8 @@ def generate(
     top_p: float | None = None,
     hints: Hints | Sequence[Hints] | None = None,
     match: str | None = None,
+    guidance: float = 1.0,
+    stride: int | None = None,
     seed: int = 0,
     batch_size: int = 32,
 ) -> list[Sample]:
@@ -187,6 +216,10 @@ def generate(
             lists with one for each.
         match: A regular expression that every whole text matches. The path draws one token at a
             time: "roar", "causal" or "confident@T" with T the length.
+        guidance: How often what is known counts: more than once makes texts fit it better and
+            differ less. Other than 1 it takes two calls of the network for one.
+        stride: Write texts longer than the model: in windows of its length, of which each moves on
+            by so many tokens and sees the end of what is written.
         seed: With a sequence's index it determines the text.
         batch_size: Sequences drawn side by side.
     """
@@ -200,14 +233,26 @@ def generate(
         if length is not None and length != len(rows[0]):
             raise ValueError(f"length {length} differs from the {len(rows[0])} hints")
         length = len(rows[0])
-    model = loaded(model, length=length)
+    model = loaded(model, length=length if stride is None else None)
     length = model.length if length is None else length
-    model.require_length(length)
+    path = strided(path, model, length, stride)
     if prompt:
         rows = [known_text.prompted(model, prompt, length)]
     start = Start.known(model, rows) if rows else Start.blank(length)
     form = None if match is None else allowed(model, match)
-    return drawn(Job(model, path, start, seed, form=form), n, batch_size)
+    return drawn(Job(model, path, start, seed, form=form, guidance=guidance), n, batch_size)
+
+
+def strided(sampler: Sampler, model: Model, length: int, stride: int | None) -> Sampler:
+    """Walk texts longer than the model in strides, if that is wanted; else refuse them."""
+    if stride is None:
+        try:
+            model.require_length(length)
+        except ValueError as error:
+            hint = "; stride=N writes longer texts" if length > model.length else ""
+            raise ValueError(f"{error}{hint}") from None
+        return sampler
+    return Strided(sampler, model.length, whole_number("stride", stride, least=1))
 
 
 def drawn(job: Job, n: int, batch_size: int) -> list[Sample]:
@@ -230,6 +275,7 @@ def infill(
     temperature: float | None = None,
     top_p: float | None = None,
     ending: known_text.Ending = "unknown",
+    guidance: float = 1.0,
     seed: int = 0,
     batch_size: int = 32,
 ) -> list[Sample]:
@@ -249,6 +295,7 @@ def infill(
         top_p: Overrides the sampler's own: the mass of the tokens that are drawn from.
         ending: What follows the text, to a model of documents: "unknown"; "here", if the text is a
             whole one; or "open", to let the model write on.
+        guidance: How often what surrounds the gaps counts; see `generate`.
         seed: With a version's index it determines what is written.
         batch_size: Versions drawn side by side.
     """
@@ -264,6 +311,7 @@ def infill(
         Start.known(model, [row]),
         seed,
         unseen=known_text.unseen(model, len(row), ending),
+        guidance=guidance,
     )
     return drawn(job, n, batch_size)
 

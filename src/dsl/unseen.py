@@ -8,8 +8,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from dsl.around import Around, AroundContinuous
 from dsl.denoiser import Continuous, Denoiser, Endpoints, Rated, RatedAtOnce
-from dsl.types import MASK, Codebook, Mask, Noisy, Rows
+from dsl.types import MASK, Mask, Noisy, Rows
 
 
 def followed(denoiser: Denoiser, unseen: int) -> Denoiser:
@@ -22,21 +23,10 @@ def followed(denoiser: Denoiser, unseen: int) -> Denoiser:
 
 
 @dataclass(frozen=True, eq=False)
-class Followed:
+class Followed(Around):
     """A denoiser of sequences whose last tokens are masked for ever, and never asked for."""
 
-    denoiser: Denoiser
     unseen: int
-
-    @property
-    def vocab_size(self) -> int:
-        """The number of real tokens."""
-        return self.denoiser.vocab_size
-
-    @property
-    def device(self) -> torch.device:
-        """Where states have to be."""
-        return self.denoiser.device
 
     def __call__(self, z: Noisy | Endpoints, /, *, at: Mask | None = None) -> Rows:
         """Ask about the longer state, and return the rows of the beginning."""
@@ -44,6 +34,10 @@ class Followed:
         asked = torch.ones(shape, dtype=torch.bool, device=self.device) if at is None else at
         rows = self.denoiser(self._longer(z), at=nn.functional.pad(asked, (0, self.unseen)))
         return rows if at is not None else rows.unflatten(0, shape)
+
+    def stretch(self, begin: int, end: int) -> Around:
+        """Refuse: what follows a text does not follow its parts."""
+        raise ValueError("a text with unknown tokens after it cannot be written part by part")
 
     def _longer(self, z: Noisy | Endpoints) -> Float[Tensor, "b m d"] | Endpoints:
         if not isinstance(z, Endpoints):
@@ -56,20 +50,8 @@ class Followed:
 
 
 @dataclass(frozen=True, eq=False)
-class FollowedContinuous(Followed):
+class FollowedContinuous(Followed, AroundContinuous):
     """The same of a denoiser with continuous states."""
-
-    denoiser: Continuous
-
-    @property
-    def codebook(self) -> Codebook:
-        """The unit-norm embeddings of the tokens."""
-        return self.denoiser.codebook
-
-    @property
-    def snr_max(self) -> float:
-        """γ_max, the SNR of a revealed token."""
-        return self.denoiser.snr_max
 
 
 @dataclass(frozen=True, eq=False)

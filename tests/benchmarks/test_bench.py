@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from dsl.benchmarks.sampling_cost import (
     Overhead,
     Pace,
@@ -13,6 +15,8 @@ from dsl.benchmarks.sampling_cost import (
     speed,
 )
 from dsl.benchmarks.training_cost import training
+from dsl.benchmarks.zoo_cost import costs
+from dsl.families.table import FAMILIES
 from dsl.models.config import ModelConfig
 
 
@@ -42,3 +46,13 @@ def test_paths_are_paced_by_the_first_of_them() -> None:
 def test_training_steps_are_compared_in_pairs() -> None:
     result = training(length=8, batch=2, pairs=2)
     assert result.ratio > 0 and result.loader_ratio > 1
+
+
+def test_every_family_is_timed_beside_the_same_one() -> None:
+    rows = list(costs(length=8, batch=1, calls=2, rounds=2))
+    assert [row.family for row in rows] == list(FAMILIES)
+    assert all(row.step > 0 and row.call > 0 and row.weights > 10**6 for row in rows)
+    samplers = {row.family: row.sampler for row in rows}
+    assert samplers["ar"] == "causal" and samplers["dsl"] == samplers["mdlm"] == "mdlm@2"
+    with pytest.raises(ValueError, match="unknown family 'mdml'; expected one of dsl, mdlm"):
+        next(costs(["mdml"]))

@@ -26,13 +26,13 @@ class BenchOptions:
     """Measure samplers and training on this machine; every figure is a ratio within one run.
 
     speed: a masked run at T = L with the small network and GPT-2's vocabulary against the plain
-    loop. pace: paths against `mdlm@64` with the bundled model. overhead: what samplers cost
-    beside their denoiser calls. parallel: how the error of
-    revealing several tokens at once falls with the number of steps, where the truth is known.
-    training: a DSL step against an MDLM step on the same backbone, against a bare matrix product,
-    and the data loader. memory: the peak of two training steps of the small network with GPT-2's
-    vocabulary at L = 1024. correction: texts of ten kinds of damage, corrected by spell checkers,
-    a masked model and DSL without and with confidences; needs Tesseract and the extra
+    loop. pace: paths against `mdlm@64` with the bundled model. overhead: what samplers cost beside
+    their denoiser calls. parallel: how the error of revealing several tokens at once falls with the
+    number of steps, where the truth is known. training: a DSL step against an MDLM step on the same
+    backbone, against a bare matrix product, and the data loader. zoo: every family's step and call
+    against MDLM's. memory: the peak of two training steps of the small network with GPT-2's
+    vocabulary at L = 1024. correction: texts of ten kinds of damage, corrected by spell checkers, a
+    masked model and DSL without and with confidences; needs Tesseract and the extra
     correction-bench; goes on where it stopped if it is given --out. trust: what Tesseract's
     confidences mean. belief: how many of the changes to its pages are right. page: one worn page,
     read and corrected; --seed chooses it.
@@ -45,6 +45,7 @@ class BenchOptions:
             "overhead",
             "parallel",
             "training",
+            "zoo",
             "memory",
             "correction",
             "trust",
@@ -65,6 +66,8 @@ class BenchOptions:
     """For correction, trust and belief: passages of each kind of damage."""
     only: tuple[str, ...] = ()
     """For correction: kinds of damage whose names begin so, such as "OCR"; all if not given."""
+    families: tuple[str, ...] = ()
+    """For zoo: which families; all if not given."""
     by: tuple[str, ...] = ()
     """For correction: who corrects, by how their names in the table begin; all if not given."""
     language_model: bool = False
@@ -87,7 +90,7 @@ class BenchOptions:
 def main(arguments: Sequence[str]) -> None:
     """Measure and print."""
     options = parse(BenchOptions, "bench", arguments)
-    from dsl.benchmarks import sampling_cost, training_cost
+    from dsl.benchmarks import sampling_cost, training_cost, zoo_cost
 
     rows: list[object] = []
     errors = Console(stderr=True)
@@ -115,6 +118,10 @@ def main(arguments: Sequence[str]) -> None:
                 vocab_size=options.vocab_size, compiled=options.compile, seed=options.seed
             )
         )
+    elif options.what == "zoo":
+        for cost in zoo_cost.costs(options.families, seed=options.seed):
+            errors.print(f"timed {cost.family}")
+            rows.append(cost)
     elif options.what == "memory":
         rows.append(training_cost.memory())
     else:

@@ -87,11 +87,12 @@ def _report(store: Store, options: DrawingOptions, seconds: float, drawn: int) -
         )
 
 
-def what_is_given(source: Path | None, texts: Sequence[str]) -> str:
+def what_is_given(source: Path | None, texts: Sequence[str], guidance: float) -> str:
     """Name what is known of the texts: themselves, or a hash of a file of many."""
+    often = "" if guidance == 1 else f", counted {guidance:g} times"
     if source is None:
-        return texts[0]
+        return f"{texts[0]}{often}"
     import hashlib
 
     digest = hashlib.sha256("\n".join(texts).encode()).hexdigest()[:16]
-    return f"{len(texts)} texts {digest}"
+    return f"{len(texts)} texts {digest}{often}"

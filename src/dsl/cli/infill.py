@@ -51,16 +51,26 @@ def main(arguments: Sequence[str]) -> None:
     given = [options.text] if options.file is None else read_lines(options.file)
     model = load(options.model, length=count_characters(given[0]), device=options.device)
     require_served(model, sampler)
-    texts = infillings(model, sampler, given, ending=options.ending, n=options.n, seed=options.seed)
+    texts = infillings(
+        model,
+        sampler,
+        given,
+        ending=options.ending,
+        n=options.n,
+        seed=options.seed,
+        guidance=options.guidance,
+    )
     lengths = {len(row) for row in texts.hints}
     description = about(
         model,
         sampler,
         length=lengths.pop() if len(lengths) == 1 else None,
         seed=options.seed,
-        given=what_is_given(options.file, [f"{text}[…]" for text in given])
-        if options.ending == "open"
-        else what_is_given(options.file, given),
+        given=what_is_given(
+            options.file,
+            [f"{text}[…]" for text in given] if options.ending == "open" else given,
+            options.guidance,
+        ),
         command=["dsl", "infill", *arguments],
     )
     draw(texts, description, options)

@@ -66,6 +66,9 @@ class DrawingOptions:
     """Overrides the sampler's own; 0 takes the most likely tokens."""
     top_p: float | None = None
     """Overrides the sampler's own: the mass of the tokens that are drawn from."""
+    guidance: float = 1.0
+    """How often what is given counts: more than once makes texts fit it better and differ less, at
+    twice the calls."""
     seed: int = 0
     """With a sequence's index it determines the text; batch size and processes do not."""
     batch_size: int = 32
@@ -84,7 +87,7 @@ class DrawingOptions:
     def check(self) -> None:
         """Refuse values that no run can have."""
         within(self, n=(1, 10**7), batch_size=(1, 10**6), seed=SEEDS)
-        within(self, temperature=(0, 10**6), top_p=(0, 1))
+        within(self, temperature=(0, 10**6), top_p=(0, 1), guidance=(0, 10**3))
         if self.out is not None:
             require_place(self.out)
         if self.trace is not None and (self.trace.is_dir() or not self.trace.exists()):

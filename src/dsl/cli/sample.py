@@ -37,11 +37,14 @@ class SampleOptions(DrawingOptions):
     match: str | None = None
     """A regular expression that every whole text matches; for paths that draw one token at a time,
     such as roar and causal (extra match)."""
+    stride: int | None = None
+    """Write texts longer than the model, in windows that move on by so many tokens and see the end
+    of what is written."""
 
     def check(self) -> None:
         """Refuse values that no run can have."""
         super().check()
-        within(self, length=LENGTHS)
+        within(self, length=LENGTHS, stride=LENGTHS)
         if self.prompt and self.prompts is not None:
             raise ValueError("give --prompt or --prompts, not both")
 
@@ -51,6 +54,7 @@ def main(arguments: Sequence[str]) -> None:
     options = parse(SampleOptions, "sample", arguments)
     from dsl.cli.drawing import draw, read_lines, read_sampler, what_is_given
     from dsl.drawing import completions
+    from dsl.generation import strided
     from dsl.hints import Unknown
     from dsl.loading import load
     from dsl.provenance import about
@@ -58,10 +62,11 @@ def main(arguments: Sequence[str]) -> None:
 
     sampler = read_sampler(options.sampler, options)
     prompts = [options.prompt] if options.prompts is None else read_lines(options.prompts)
-    model = load(options.model, length=options.length, device=options.device)
+    whole = options.length if options.stride is None else None
+    model = load(options.model, length=whole, device=options.device)
     require_served(model, sampler)
     length = model.length if options.length is None else options.length
-    model.require_length(length)
+    sampler = strided(sampler, model, length, options.stride)
     texts = completions(
         model,
         sampler,
@@ -71,6 +76,7 @@ def main(arguments: Sequence[str]) -> None:
         n=options.n,
         seed=options.seed,
         form=None if options.match is None else allowed(model, options.match),
+        guidance=options.guidance,
     )
     gap = sum(isinstance(hint, Unknown) for hint in texts.hints[0])
     shown = [f"{prompt}[…]{options.suffix}" for prompt in prompts]
@@ -83,7 +89,7 @@ def main(arguments: Sequence[str]) -> None:
         sampler,
         length=length,
         seed=options.seed,
-        given=what_is_given(options.prompts, shown),
+        given=what_is_given(options.prompts, shown, options.guidance),
         command=["dsl", "sample", *arguments],
     )
     draw(texts, description, options)

@@ -12,6 +12,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from dsl.arguments import finite_number
+from dsl.around import calls
 from dsl.denoiser import Denoiser, Endpoints, Question
 from dsl.sampling.categorical import Draw
 from dsl.sampling.state import State
@@ -23,6 +24,7 @@ ENDPOINTS: frozenset[Question] = frozenset({"endpoints"})
 STATES: frozenset[Question] = frozenset({"states"})
 CLOCK: frozenset[Question] = frozenset({"clock"})
 TIME: frozenset[Question] = frozenset({"time"})
+REPLACED: frozenset[Question] = frozenset({"time", "replaced"})
 SCORE: frozenset[Question] = frozenset({"score"})
 QUALITY: frozenset[Question] = frozenset({"endpoints", "quality"})
 MIXED: frozenset[Question] = frozenset({"mixed"})
@@ -122,7 +124,7 @@ def ask(
 ) -> tuple[Float[Tensor, "n v"], State]:
     """Ask for the logits of the chosen rows, and count the sequences that had to be computed."""
     asked = at.any(dim=1)
-    state = replace(state, nfe=state.nfe + asked.long())
+    state = replace(state, nfe=state.nfe + calls(denoiser) * asked.long())
     if not asked.any():
         return torch.zeros(0, denoiser.vocab_size, device=denoiser.device), state
     with torch.no_grad():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict, is_dataclass
+from dataclasses import asdict, dataclass, is_dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any, get_args
@@ -29,6 +29,7 @@ from dsl.sampling.remask import Remask
 from dsl.sampling.reveal import FirstHitting, Reveal
 from dsl.sampling.sampler import Chain, Sampler
 from dsl.sampling.schedule import Alpha
+from dsl.sampling.strided import Strided
 from dsl.sampling.timed import TimedAncestral
 
 KINDS: dict[str, type] = {
@@ -62,6 +63,8 @@ def to_data(sampler: Sampler) -> dict[str, Any]:
     """Write a sampler as dictionaries and lists; `kind` names the class of each."""
     if isinstance(sampler, Chain):
         return {"kind": "Chain", "samplers": [to_data(stage) for stage in sampler.samplers]}
+    if isinstance(sampler, Strided):
+        return {"kind": "Strided", **vars(sampler), "sampler": to_data(sampler.sampler)}
     if getattr(sampler, "path", None) is not None:
         raise ValueError("a sampler along a path of its own cannot be written as plain data")
     kind = type(sampler)
@@ -79,8 +82,13 @@ def from_data(data: Any, name: str = "the sampler") -> Sampler:
     kind = data["kind"]
     if kind == "Chain":
         return _chain(data, name)
+    if kind == "Strided":
+        inner = from_data(data.get("sampler"), f"{name}: the sampler of 'Strided'")
+        sizes = {key: value for key, value in data.items() if key not in ("kind", "sampler")}
+        found = strict.read(_Sizes, sizes, f"{name} 'Strided'", by=_converter())
+        return Strided(inner, found.window, found.stride)
     if kind not in KINDS:
-        known = ", ".join(["Chain", *KINDS])
+        known = ", ".join(["Chain", "Strided", *KINDS])
         raise ValueError(f"unknown kind of sampler {strict.shown(kind)}; expected {known}")
     fields = {key: value for key, value in data.items() if key != "kind"}
     built: Sampler = strict.read(KINDS[kind], fields, f"{name} {kind!r}", by=_converter())
@@ -90,6 +98,14 @@ def from_data(data: Any, name: str = "the sampler") -> Sampler:
 def read_file(path: Path) -> Sampler:
     """Read a sampler from a YAML or JSON file."""
     return from_data(strict.read_yaml(path), str(path))
+
+
+@dataclass(frozen=True)
+class _Sizes:
+    """The fields of `Strided` besides its sampler."""
+
+    window: int
+    stride: int
 
 
 def _chain(data: dict[str, Any], name: str) -> Sampler:
