@@ -131,12 +131,12 @@ def test_a_network_with_a_clock_is_told_the_level() -> None:
     calibrate_at(model, tokens, AtClock(8.0))
     assert seen and all((snr == 8).all() for snr in seen)
     vp = FAMILIES["vp"]
-    assert list(vp.levels(model, (0.5, 8.0))) == [AtClock(0.5), AtClock(8.0)]
+    assert list(vp.levels_at(model, (0.5, 8.0))) == [AtClock(0.5), AtClock(8.0)]
     with pytest.raises(ValueError, match=r"this clock shows SNRs in 0.001 … 100, got \[1000.0\]"):
-        vp.levels(model, (1000.0,))
+        vp.levels_at(model, (1000.0,))
     for name in ("mdlm", "ar"):
         with pytest.raises(ValueError, match="has no SNR to be asked at"):
-            FAMILIES[name].levels(untrained(name), (2.0,))
+            FAMILIES[name].levels_at(untrained(name), (2.0,))
 
 
 def test_what_cannot_be_calibrated_is_said() -> None:

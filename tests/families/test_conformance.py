@@ -241,9 +241,9 @@ class TestCalibration:
         network = awake(family)
         if not family.answers & {"states", "clock"}:
             with pytest.raises(ValueError, match="no SNR to be asked at"):
-                family.levels(network, [2.0])
+                family.levels_at(network, [2.0])
         else:
-            assert [level.label for level in family.levels(network, [2.0, 1.0])] == [2.0, 1.0]
+            assert [level.label for level in family.levels_at(network, [2.0, 1.0])] == [2.0, 1.0]
 
     def test_confidence_can_be_judged(self, family: Family) -> None:
         model = loaded(family)

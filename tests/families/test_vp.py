@@ -125,7 +125,7 @@ def test_levels_stay_within_the_clock() -> None:
     model = network()
     assert all(SNR_MIN <= level.label <= 30 for level in VP.levels(model))  # type: ignore[operator]
     with pytest.raises(ValueError, match=r"this clock shows SNRs in 0.001 … 30, got \[1.0, 31.0\]"):
-        VP.levels(model, [1.0, 31.0])
+        VP.levels_at(model, [1.0, 31.0])
 
 
 def test_the_input_has_unit_variance_at_every_snr() -> None:

@@ -59,17 +59,17 @@ def main(arguments: Sequence[str]) -> None:
 
     from dsl.cli.progress import progress
     from dsl.data.cache import default_cache
-    from dsl.evaluation.calibration import calibrate
+    from dsl.evaluation.calibration import calibrate, levels
     from dsl.loading import load
     from dsl.scoring.blocks import read
 
     model = load(options.model, length=options.length, device=options.device)
     length = model.length if options.length is None else options.length
     model.require_length(length)
-    levels = model.family.levels(model.denoiser, options.snr)
+    number = len(levels(model, options.snr))
     cache = options.cache or default_cache()
     tokens, _ = read(model, options.corpus, options.split, length, options.limit, cache)
-    with progress(len(levels), "calibrating") as bar:
+    with progress(number, "calibrating") as bar:
         found = calibrate(
             model,
             tokens,

@@ -202,6 +202,12 @@ def calibrate_at(
     )
 
 
+def levels(model: Model, snrs: Sequence[float] = ()) -> Sequence[Level]:
+    """Return the levels of corruption of given SNRs, or those of the family."""
+    family, network = model.family, model.denoiser
+    return family.levels_at(network, snrs) if snrs else family.levels(network)
+
+
 def calibrate(
     model: str | Path | Model,
     tokens: Tokens,
@@ -224,7 +230,7 @@ def calibrate(
     model = model if isinstance(model, Model) else load(model)
     placed = tokens.to(model.device)
     found = []
-    for level in model.family.levels(model.denoiser, snrs):
+    for level in levels(model, snrs):
         asked = Unpadded(level, model.ends) if model.documents else level
         found.append(calibrate_at(model.denoiser, placed, asked, seed=seed, bins=bins))
         if on_level:

@@ -179,8 +179,6 @@ class AdlmFamily(Family):
         """Score by ROAR: the two stacks are one masked network, and its bound is MDLM's."""
         return [Roar(effort.replicates, effort.draws, effort.batch_size)]
 
-    def levels(self, network: AdlmModel, snrs: Sequence[float] = ()) -> Sequence[Level]:
+    def levels(self, network: AdlmModel) -> Sequence[Level]:
         """Ask at masks only."""
-        if snrs:
-            raise ValueError("an ADLM network has no SNR to be asked at: leave --snr out")
         return [Masked()]

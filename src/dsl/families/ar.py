@@ -63,8 +63,6 @@ class ArFamily(Family):
         """Score by the chain rule."""
         return [ChainRule(effort.batch_size)]
 
-    def levels(self, network: ArModel, snrs: Sequence[float] = ()) -> Sequence[Level]:
+    def levels(self, network: ArModel) -> Sequence[Level]:
         """Ask at prefixes only."""
-        if snrs:
-            raise ValueError("an autoregressive model has no SNR to be asked at: leave --snr out")
         return [Prefix()]

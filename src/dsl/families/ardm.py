@@ -115,10 +115,8 @@ class ArdmFamily(Family):
         """Score by ROAR, which is the objective."""
         return [Roar(effort.replicates, effort.draws, effort.batch_size)]
 
-    def levels(self, network: ArdmModel, snrs: Sequence[float] = ()) -> Sequence[Level]:
+    def levels(self, network: ArdmModel) -> Sequence[Level]:
         """Ask at masks only."""
-        if snrs:
-            raise ValueError("an ARDM network has no SNR to be asked at: leave --snr out")
         return [Masked()]
 
 

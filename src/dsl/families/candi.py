@@ -128,8 +128,6 @@ class CandiFamily(Family):
         """Score by the bound of its own process."""
         return [MixedBound(effort.replicates, effort.draws, effort.batch_size)]
 
-    def levels(self, network: CandiModel, snrs: Sequence[float] = ()) -> Sequence[Level]:
+    def levels(self, network: CandiModel) -> Sequence[Level]:
         """Ask at five times."""
-        if snrs:
-            raise ValueError("a CANDI network has no SNR to be asked at: leave --snr out")
         return [AtMixture(t) for t in (0.1, 0.3, 0.5, 0.7, 0.9)]

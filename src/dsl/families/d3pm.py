@@ -118,10 +118,6 @@ class D3pmFamily(Family):
         steps, r, m = network.config.timesteps, effort.replicates, effort.draws
         return [Vlb(steps, r, m - 1, batch_size=effort.batch_size)]
 
-    def levels(self, network: D3pmModel, snrs: Sequence[float] = ()) -> Sequence[Level]:
+    def levels(self, network: D3pmModel) -> Sequence[Level]:
         """Ask at a few times."""
-        if snrs:
-            raise ValueError(
-                f"a network of family {self.name} has no SNR to be asked at: leave --snr out"
-            )
         return [AtTime(t) for t in TIMES]

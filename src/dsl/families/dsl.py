@@ -55,8 +55,10 @@ class DslFamily(Family):
             *(PathIntegral(c, effort.cutoff, r, m - 1, batch_size=size) for c in contours),
         ]
 
-    def levels(self, network: Any, snrs: Sequence[float] = ()) -> Sequence[Level]:
-        """Ask at masks, or at any SNR."""
-        if snrs:
-            return [AtSNR(snr) for snr in snrs]
-        return [Masked(), *(AtSNR(snr) for snr in LADDER)]
+    def levels(self, network: Any) -> Sequence[Level]:
+        """Ask at masks and at a ladder of SNRs."""
+        return [Masked(), *self.levels_at(network, LADDER)]
+
+    def levels_at(self, network: Any, snrs: Sequence[float]) -> Sequence[Level]:
+        """Ask at any SNR."""
+        return [AtSNR(snr) for snr in snrs]

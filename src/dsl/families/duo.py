@@ -135,8 +135,6 @@ class DuoFamily(Family):
         r, m = effort.replicates, effort.draws
         return [UniformBound(r, m - 1, batch_size=effort.batch_size)]
 
-    def levels(self, network: DuoModel, snrs: Sequence[float] = ()) -> Sequence[Level]:
+    def levels(self, network: DuoModel) -> Sequence[Level]:
         """Ask at times."""
-        if snrs:
-            raise ValueError("a DUO network has no SNR to be asked at: leave --snr out")
         return [AtTime(t) for t in TIMES]

@@ -61,12 +61,14 @@ class Family(ABC):
         """List the ways to find the likelihood of a text, each within the effort."""
 
     @abstractmethod
-    def levels(self, network: Any, snrs: Sequence[float] = ()) -> Sequence[Level]:
-        """List the levels of corruption that a network is calibrated at, or those of given SNRs.
+    def levels(self, network: Any) -> Sequence[Level]:
+        """List the levels of corruption that a network is calibrated at."""
 
-        Raises:
-            ValueError: if a network of this family cannot be asked at one of the SNRs.
-        """
+    def levels_at(self, network: Any, snrs: Sequence[float]) -> Sequence[Level]:
+        """List the levels of given SNRs, if a network of this family can be asked at them."""
+        raise ValueError(
+            f"a network of family {self.name} has no SNR to be asked at: leave --snr out"
+        )
 
     def shape(self, vocab_size: int, length: int, chosen: Mapping[str, Any]) -> NetworkShape:
         """Complete the chosen fields of a shape by what the data and the family say.

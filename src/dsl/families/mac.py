@@ -93,10 +93,8 @@ class MacFamily(Family):
         r, m = effort.replicates, effort.draws
         return [Causal(r, m, effort.batch_size), Roar(r, m, effort.batch_size)]
 
-    def levels(self, network: MdlmModel, snrs: Sequence[float] = ()) -> Sequence[Level]:
+    def levels(self, network: MdlmModel) -> Sequence[Level]:
         """Ask at masks only."""
-        if snrs:
-            raise ValueError("a MAC network has no SNR to be asked at: leave --snr out")
         return [Masked()]
 
 

@@ -88,8 +88,6 @@ class Md4Family(Family):
         """Score by the bound."""
         return [MaskedBound(effort.replicates, effort.draws, effort.batch_size)]
 
-    def levels(self, network: TimedModel, snrs: Sequence[float] = ()) -> Sequence[Level]:
+    def levels(self, network: TimedModel) -> Sequence[Level]:
         """Ask at times."""
-        if snrs:
-            raise ValueError("a masked network has no SNR to be asked at: leave --snr out")
         return [AtTime(t) for t in TIMES]

@@ -161,8 +161,6 @@ class MdlmFamily(Family):
         """Score by ROAR: there are no states between mask and token to integrate over."""
         return [Roar(effort.replicates, effort.draws, effort.batch_size)]
 
-    def levels(self, network: MdlmModel, snrs: Sequence[float] = ()) -> Sequence[Level]:
+    def levels(self, network: MdlmModel) -> Sequence[Level]:
         """Ask at masks only."""
-        if snrs:
-            raise ValueError("an MDLM network has no SNR to be asked at: leave --snr out")
         return [Masked()]

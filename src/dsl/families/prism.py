@@ -162,8 +162,6 @@ class PrismFamily(Family):
         """Score by ROAR, as a masked model without a rating."""
         return [Roar(effort.replicates, effort.draws, effort.batch_size)]
 
-    def levels(self, network: PrismModel, snrs: Sequence[float] = ()) -> Sequence[Level]:
+    def levels(self, network: PrismModel) -> Sequence[Level]:
         """Ask at masks only."""
-        if snrs:
-            raise ValueError("a PRISM network has no SNR to be asked at: leave --snr out")
         return [Masked()]

@@ -148,8 +148,6 @@ class SeddFamily(Family):
         """Score by the bound that training minimises."""
         return [ScoreEntropy(effort.replicates, effort.draws, batch_size=effort.batch_size)]
 
-    def levels(self, network: SeddModel, snrs: Sequence[float] = ()) -> Sequence[Level]:
+    def levels(self, network: SeddModel) -> Sequence[Level]:
         """Ask at times of the network's own process."""
-        if snrs:
-            raise ValueError("a SEDD network has no SNR to be asked at: leave --snr out")
         return [AtScoreTime(t) for t in TIMES]

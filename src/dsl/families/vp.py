@@ -217,13 +217,17 @@ class ClockFamily(Family):
         r, m = effort.replicates, effort.draws
         return [VdmBound(r, m - 1, batch_size=effort.batch_size)]
 
-    def levels(self, network: VpModel, snrs: Sequence[float] = ()) -> Sequence[Level]:
+    def levels(self, network: VpModel) -> Sequence[Level]:
+        """Ask at the SNRs of a ladder that the clock shows."""
+        low, high = network.snr_range
+        return [AtClock(snr) for snr in LADDER if low <= snr <= high]
+
+    def levels_at(self, network: VpModel, snrs: Sequence[float]) -> Sequence[Level]:
         """Ask at SNRs within the range of the clock."""
         low, high = network.snr_range
-        inside = [snr for snr in snrs or LADDER if low <= snr <= high]
-        if snrs and len(inside) < len(snrs):
+        if not all(low <= snr <= high for snr in snrs):
             raise ValueError(f"this clock shows SNRs in {low:g} … {high:g}, got {list(snrs)}")
-        return [AtClock(snr) for snr in inside]
+        return [AtClock(snr) for snr in snrs]
 
 
 class VpFamily(ClockFamily):
