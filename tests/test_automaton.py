@@ -79,6 +79,7 @@ def test_pieces_and_ends() -> None:
     assert (machine.log_chance(early).exp() * early).sum() == 0
 
 
+@pytest.mark.slow
 def test_models_write_texts_of_the_form(capsys: pytest.CaptureFixture[str]) -> None:
     """Letters and pieces, from Python and from a shell; and who cannot says so."""
     form = "the [a-z]+ (is|was) [a-z ]*"

@@ -25,6 +25,9 @@ ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 EXTENDING = ROOT / "docs/extending.md"
+FRONT = PAGES[0]
+TYPED = [FRONT, *(pytest.param(page, marks=pytest.mark.slow) for page in PAGES[1:])]
+"""The front door is tried with every test; the other pages, which take minutes, with the slow."""
 TUNED = "dsl train text8-tiny-finetune --init runs/mdlm-dsl"
 SMALLER = {
     r"^dsl data moses": "dsl data benzenes",
@@ -110,6 +113,7 @@ def test_there_is_something_to_type() -> None:
     assert EXAMPLES
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", [p for p in PAGES if not files_of(p)], ids=lambda p: p.stem)
 def test_python_blocks_run(page: Path, capsys: pytest.CaptureFixture[str], elsewhere: Path) -> None:
     namespace: dict[str, object] = {}
@@ -118,6 +122,7 @@ def test_python_blocks_run(page: Path, capsys: pytest.CaptureFixture[str], elsew
         assert capsys.readouterr().out
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", [p for p in PAGES if files_of(p)], ids=lambda p: p.stem)
 def test_python_blocks_run_with_the_files_of_their_page(page: Path, elsewhere: Path) -> None:
     for name, text in files_of(page).items():
@@ -155,6 +160,7 @@ ADDED = {
 """A command that takes the new name of each file, and what it is answered without the name."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("file", ADDED)
 def test_one_file_and_one_line_of_it_add_a_name(file: str, elsewhere: Path) -> None:
     text = files_of(EXTENDING)[file]
@@ -172,7 +178,7 @@ def test_one_file_and_one_line_of_it_add_a_name(file: str, elsewhere: Path) -> N
 
 
 @pytest.mark.timeout(1800)  # the page on evaluation takes two minutes alone
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+@pytest.mark.parametrize("page", TYPED, ids=lambda page: page.stem)
 def test_commands_run(page: Path, capsys: pytest.CaptureFixture[str], elsewhere: Path) -> None:
     for name, text in files_of(page).items():
         Path(name).write_text(text)
@@ -209,6 +215,7 @@ def assert_known(command: str) -> None:
         assert command.startswith(("pip install ", "source ", "git clone ", "cd ")), command
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("script", EXAMPLES, ids=lambda script: script.stem)
 def test_examples_run(script: Path, capsys: pytest.CaptureFixture[str]) -> None:
     runpy.run_path(str(script), run_name="__main__")

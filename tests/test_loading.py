@@ -49,6 +49,7 @@ def test_models_that_are_shown_have_a_card(name: str) -> None:
     assert all(word in card for word in ("icence", "dsl train", "What it is not"))
 
 
+@pytest.mark.slow
 def test_the_bundled_model_has_learned_english() -> None:
     """Far better than letters by their frequencies (4.1 bits), on a text of our own."""
     text = (

@@ -130,6 +130,7 @@ def project(tmp_path: Path) -> Project:
     return Project(tmp_path, "tiny", {"deep": ["tests"]})
 
 
+@pytest.mark.slow
 def test_what_is_tested_is_killed_and_what_is_not_survives(
     project: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -153,6 +154,7 @@ def test_what_is_tested_is_killed_and_what_is_not_survives(
     assert "1 tried    1 killed    0 survived  100%" in said
 
 
+@pytest.mark.slow
 def test_a_project_whose_tests_fail_is_refused(project: Project, tmp_path: Path) -> None:
     (tmp_path / "tests/test_one.py").write_text("def test_it():\n    assert False\n")
     with pytest.raises(RuntimeError, match="do not pass without any fault"):

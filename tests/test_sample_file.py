@@ -118,7 +118,7 @@ def test_a_second_command_is_refused_and_loses_nothing(
     """Two real processes at one file: the first is stopped in its middle and goes on after it."""
     out, alone = tmp_path / "s.jsonl", tmp_path / "alone.jsonl"
     job = ["sample", "--model", "oracle:markov", "--length", "8", "--sampler", "mdlm@8"]
-    job += ["--batch-size", "1", "-n", "400", "--out"]
+    job += ["--batch-size", "1", "-n", "150", "--out"]
     command = [sys.executable, "-m", "dsl", *job, str(out)]
     first = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     shard = tmp_path / "s.jsonl.0-of-1"

@@ -56,7 +56,7 @@ class AroundContinuous(Around):
 
 def calls(denoiser: object) -> int:
     """Return how many calls of a network one answer costs: one, unless a denoiser says more."""
-    return int(getattr(denoiser, "calls", 1))
+    return denoiser.calls if isinstance(denoiser, Around) else 1
 
 
 def stretch(denoiser: Any, begin: int, end: int) -> Any:

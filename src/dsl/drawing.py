@@ -12,8 +12,8 @@ from typing import Any
 
 from dsl.automaton import Automaton
 from dsl.diagnostics.trace import Trace
-from dsl.generation import Job, Start, batches, run
 from dsl.hints import Hint
+from dsl.jobs import Job, Start, batches, run
 from dsl.known_text import Ending, ended, parse_gaps, prompted, unseen
 from dsl.loading import Model
 from dsl.processes import Process

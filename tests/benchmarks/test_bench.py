@@ -48,6 +48,7 @@ def test_training_steps_are_compared_in_pairs() -> None:
     assert result.ratio > 0 and result.loader_ratio > 1
 
 
+@pytest.mark.slow
 def test_every_family_is_timed_beside_the_same_one() -> None:
     rows = list(costs(length=8, batch=1, calls=2, rounds=2))
     assert [row.family for row in rows] == list(FAMILIES)

@@ -506,7 +506,8 @@ class TestLongLines:
     """The library that encodes needs 400 bytes for a character of what it is given at once."""
 
     @pytest.mark.parametrize("verb", ["likelihood", "train"])
-    @pytest.mark.parametrize("megabytes", [2, pytest.param(10, marks=pytest.mark.slow)])
+    @pytest.mark.slow
+    @pytest.mark.parametrize("megabytes", [2, 10])
     def test_memory_is_little(self, tmp_path: Path, verb: str, megabytes: int) -> None:
         jobs = []
         for name, size in (("short", 20_000), ("long", megabytes * 10**6)):

@@ -206,6 +206,7 @@ def test_special_tokens_can_be_left_out_of_the_account() -> None:
     assert without == pytest.approx(letters / 6)
 
 
+@pytest.mark.slow
 def test_processes_share_a_corpus(capsys: pytest.CaptureFixture[str], corpus: Path) -> None:
     job = ["oracle:markov", str(corpus), "--limit", "7", "--budget", "16"]
     alone = run(capsys, *job)

@@ -191,6 +191,7 @@ def test_mistakes_are_one_line(
     assert message in fails(capsys, *arguments)
 
 
+@pytest.mark.slow
 def test_processes_share_a_job(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Two processes under torchrun write the file that one writes."""
     job = [

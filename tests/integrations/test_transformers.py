@@ -61,6 +61,7 @@ def test_the_tokenizer_knows_the_mask(exported: tuple[Path, Path]) -> None:
     assert tokenizer.mask_token_id == 5
 
 
+@pytest.mark.slow
 def test_a_fresh_process_needs_only_trust(exported: tuple[Path, Path], tmp_path: Path) -> None:
     code = (
         "from transformers import AutoModelForMaskedLM as A; import torch;"

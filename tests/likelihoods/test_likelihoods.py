@@ -56,6 +56,7 @@ def test_every_estimator_is_the_negative_log_probability(truth: str, name: str) 
 
 
 @pytest.mark.parametrize("name", ["roar", "shared", "sequential", "random-order"])
+@pytest.mark.slow
 def test_one_sequence_with_many_draws(name: str) -> None:
     """The error of a single sequence below 1% of its value, and the value within 4 of it."""
     tokens = CHAIN.sample(1, generator=stream(5))
@@ -71,6 +72,7 @@ def chain_rule(tokens: Tensor) -> Tensor:
     return -torch.cat([CHAIN.log_initial[tokens[:, :1]], steps], dim=1)
 
 
+@pytest.mark.slow
 def test_the_autoregressive_contour_is_the_chain_rule_token_by_token() -> None:
     tokens = CHAIN.sample(24, generator=stream(3))
     estimate = PathIntegral("sequential", replicates=16, draws=1024)(
@@ -102,7 +104,9 @@ def test_attributions_add_up() -> None:
         torch.testing.assert_close(estimate.tokens.sum(dim=1), estimate.nats, msg=name)
 
 
-@pytest.mark.parametrize("name", ["roar", "shared", "sequential"])
+@pytest.mark.parametrize(
+    "name", ["roar", *(pytest.param(n, marks=pytest.mark.slow) for n in ("shared", "sequential"))]
+)
 def test_conditional_likelihood_is_free(name: str) -> None:
     """Score a sequence given evidence: the estimator of the conditioned denoiser."""
     row = [Known(2), Unknown(), Confident(3, 0.7), Allowed((0, 1, 4)), *[Unknown()] * 4]
@@ -142,6 +146,7 @@ def test_the_audit_finds_an_inconsistent_denoiser() -> None:
     assert audited(Tempered(CHAIN)) > 6
 
 
+@pytest.mark.slow
 def test_the_audit_passes_any_oracle_right_or_wrong() -> None:
     """Consistency is not correctness: another prior is consistent with itself."""
     assert audited(CHAIN) < 4

@@ -31,6 +31,7 @@ def test_karras_grid() -> None:
     assert max(steps) - min(steps) < 1e-12
 
 
+@pytest.mark.slow
 def test_heun_converges_faster_than_euler() -> None:
     """Second against first order: halving the step divides the error by about 4 and 2."""
     toy = oracle.cyclic(5)

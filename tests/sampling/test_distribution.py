@@ -82,28 +82,30 @@ def pair_tables(truth: oracle.Oracle) -> list[Tensor]:
     return tables
 
 
-EXACT = ["roar", "roar:shared=true", "causal", "first-hitting", "localize@150", "edm@96"]
+MASKED = ["roar", "roar:shared=true", "causal", "first-hitting"]
+CONTINUOUS = [pytest.param(n, marks=pytest.mark.slow) for n in ("localize@150", "edm@96")]
 EXACT_START = pytest.param("edm@96:sigma_max=10,start=mean", marks=pytest.mark.slow)
-CONDITIONAL = [
-    "roar",
-    "causal",
-    pytest.param("localize@150", marks=pytest.mark.slow),
-    pytest.param("edm@96", marks=pytest.mark.slow),
-]
+CONDITIONAL = ["roar", "causal", *CONTINUOUS]
 
 
-@pytest.mark.parametrize("name", [*EXACT, EXACT_START])
+@pytest.mark.parametrize("name", [*MASKED, "localize@150", CONTINUOUS[1], EXACT_START])
 def test_exact_paths_draw_the_cyclic_toy(name: str) -> None:
     assert p_cyclic(draw(name, CYCLIC, State.blank(N, 7))) > RIGHT
 
 
-@pytest.mark.parametrize("name", [*EXACT, EXACT_START])
+@pytest.mark.parametrize("name", [*MASKED, *CONTINUOUS, EXACT_START])
 def test_exact_paths_draw_the_chain(name: str) -> None:
     assert p_pairs(draw(name, CHAIN, State.blank(N, 8)), CHAIN) > RIGHT
 
 
 @pytest.mark.parametrize(
-    "name", ["mdlm@1", "roar:temperature=0.8", "edm@96:sigma_max=1", "localize@150:noise=0.7"]
+    "name",
+    [
+        "mdlm@1",
+        "roar:temperature=0.8",
+        pytest.param("edm@96:sigma_max=1", marks=pytest.mark.slow),
+        pytest.param("localize@150:noise=0.7", marks=pytest.mark.slow),
+    ],
 )
 def test_wrong_samplers_are_found_out(name: str) -> None:
     """All tokens at once; too cold; a start without its mean; too little noise."""

@@ -72,7 +72,7 @@ def test_a_path_of_ones_own_is_not_data() -> None:
         ([], "a mapping with a 'kind', got a list of 0"),
         (None, "a mapping with a 'kind', got None"),
         ({"kind": ["Edm"]}, "a mapping with a 'kind'"),
-        ({"kind": "Magic"}, "unknown kind of sampler 'Magic'; expected Chain, Ancestral"),
+        ({"kind": "Magic"}, "unknown kind of sampler 'Magic'; expected Chain, Strided, Ancestral"),
         ({"kind": "Ancestral", "num_steps": 4, "stesp": 3}, "unknown key 'stesp'"),
         ({"kind": "Ancestral"}, "missing 'num_steps'"),
         ({"kind": "Ancestral", "num_steps": 4, "remask": {"kind": "Maybe"}}, "remask"),

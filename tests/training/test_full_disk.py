@@ -47,8 +47,8 @@ def hidden(folder: Path) -> list[Path]:
 @pytest.mark.parametrize(
     "size, changes",
     [
-        pytest.param(64, [], id="what it is made of"),
-        pytest.param(1_000, TALKATIVE, id="the log"),
+        pytest.param(64, [], id="what it is made of", marks=pytest.mark.slow),
+        pytest.param(1_000, TALKATIVE, id="the log", marks=pytest.mark.slow),
         pytest.param(200_000, [], id="the first checkpoint"),
     ],
 )
@@ -67,6 +67,7 @@ def test_a_run_goes_on_when_there_is_room_again(
 
 
 @pytest.mark.parametrize("verb", ["convert mdlm text8-tiny-mdlm", "convert float16 text8-tiny-ar"])
+@pytest.mark.slow
 def test_a_conversion_can_be_asked_for_again(verb: str, tmp_path: Path) -> None:
     name, *arguments = verb.split()
     out = tmp_path / "out"
@@ -75,6 +76,7 @@ def test_a_conversion_can_be_asked_for_again(verb: str, tmp_path: Path) -> None:
     assert main([name, *arguments, str(out)]) == 0
 
 
+@pytest.mark.slow
 def test_an_export_can_be_asked_for_again(tmp_path: Path) -> None:
     pytest.importorskip("transformers", reason="the extra 'transformers' is not installed")
     out = tmp_path / "out"

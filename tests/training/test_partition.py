@@ -11,7 +11,6 @@ from torch import nn
 
 from dsl.families.table import FAMILIES
 from dsl.models.dropout import ItemDropout, seed_dropout
-from tests.families.conftest import CORE
 from tests.training.conftest import close, settings, train, weights
 
 SHORT = ("trainer.steps=6", "trainer.log_every=1", "optimizer.eps=1e-4", "optimizer.warmup=0")
@@ -28,16 +27,12 @@ CASES = {
     "muon": (MASKED, "model.dropout=0.3", "optimizer.kind=muon"),
     **{f"dropout, {name}": (f"objective={name}", "model.dropout=0.3") for name in FAMILIES},
 }
+QUICK = ("spread and learned SNRs", "muon")
 
 
 @pytest.mark.parametrize(
     "case",
-    [
-        pytest.param(case, marks=pytest.mark.slow)
-        if case.startswith("dropout") and case.removeprefix("dropout, ") not in CORE
-        else case
-        for case in CASES
-    ],
+    [case if case in QUICK else pytest.param(case, marks=pytest.mark.slow) for case in CASES],
 )
 def test_micro_batches_are_the_whole_batch(case: str, tmp_path: Path, cache: Path) -> None:
     """Micro-batches of 1 count other numbers of positions each, and of 5 do not fit evenly."""

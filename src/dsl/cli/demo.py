@@ -128,7 +128,7 @@ def walk(model: Model, name: str, path: str, seed: int, console: object) -> Walk
     from dsl.cli.progress import progress
     from dsl.diagnostics.trace import Trace
     from dsl.figures.report import Walk
-    from dsl.generation import Job, Start, run
+    from dsl.jobs import Job, Start, run
     from dsl.presets import sampler
     from dsl.scoring.texts import likelihood
 

@@ -54,8 +54,8 @@ def main(arguments: Sequence[str]) -> None:
     options = parse(SampleOptions, "sample", arguments)
     from dsl.cli.drawing import draw, read_lines, read_sampler, what_is_given
     from dsl.drawing import completions
-    from dsl.generation import strided
     from dsl.hints import Unknown
+    from dsl.jobs import strided
     from dsl.loading import load
     from dsl.provenance import about
     from dsl.serving import allowed, require_served

@@ -9,8 +9,8 @@ from pathlib import Path
 from dsl import presets
 from dsl.arguments import probability
 from dsl.arguments import text as require_text
-from dsl.generation import Job, Start
 from dsl.hints import Confident, Hint, Unknown
+from dsl.jobs import Job, Start
 from dsl.known_text import ended
 from dsl.loading import Model, load
 from dsl.sampling.sampler import last
