@@ -69,12 +69,7 @@ def generate(
     rows = _rows(hints)
     if require_text("prompt", prompt) and rows is not None:
         raise ValueError("give a prompt or hints, not both: hints can hold Known tokens")
-    if rows is not None:
-        if len(rows) not in (1, n):
-            raise ValueError(f"hints must describe one sequence or all {n}, got {len(rows)}")
-        if length is not None and length != len(rows[0]):
-            raise ValueError(f"length {length} differs from the {len(rows[0])} hints")
-        length = len(rows[0])
+    length = length if rows is None else _hinted(rows, n, length)
     model = loaded(model, length=length if stride is None else None)
     length = model.length if length is None else length
     path = strided(path, model, length, stride)
@@ -164,3 +159,12 @@ def _rows(hints: Hints | Sequence[Hints] | None) -> Sequence[Hints] | None:
     # A row of hints holds observations, or tuples of them; a batch holds rows, which are lists.
     batch = all(isinstance(row, list) for row in hints)
     return hints if batch else [hints]  # type: ignore[list-item, return-value]
+
+
+def _hinted(rows: Sequence[Hints], n: int, length: int | None) -> int:
+    """Return the length of hinted sequences, which must be theirs and as many as are wanted."""
+    if len(rows) not in (1, n):
+        raise ValueError(f"hints must describe one sequence or all {n}, got {len(rows)}")
+    if length is not None and length != len(rows[0]):
+        raise ValueError(f"length {length} differs from the {len(rows[0])} hints")
+    return len(rows[0])
