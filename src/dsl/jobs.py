@@ -177,7 +177,7 @@ def strided(sampler: Sampler, model: Model, length: int, stride: int | None) -> 
         try:
             model.require_length(length)
         except ValueError as error:
-            hint = "; stride=N writes longer texts" if length > model.length else ""
+            hint = "; a stride (--stride N) writes longer ones" if length > model.length else ""
             raise ValueError(f"{error}{hint}") from None
         return sampler
     return Strided(sampler, model.length, whole_number("stride", stride, least=1))
