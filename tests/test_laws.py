@@ -220,7 +220,10 @@ def same_marginals(kind: str, *, draws: int = 40_000, steps: int = 150) -> None:
     assert ((ours.mean(0) - exact.mean(0)).abs() <= 4 * error + bias).all()
 
 
-@pytest.mark.parametrize("kind", ["shared", "random order", "tabulated"])
+@pytest.mark.parametrize(
+    "kind",
+    ["shared", *(pytest.param(k, marks=pytest.mark.slow) for k in ("random order", "tabulated"))],
+)
 def test_conditional_and_unconditional_sde_share_their_marginals(kind: str) -> None:
     same_marginals(kind)
 

@@ -29,6 +29,7 @@ def run_full(*arguments: str, **environment: str) -> subprocess.CompletedProcess
         )
 
 
+@pytest.mark.slow
 def test_an_ascii_terminal_gets_the_numbers_spelled(tmp_path: Path) -> None:
     text = tmp_path / "text.txt"
     text.write_text("ABCDEFG\n" * 4)

@@ -110,15 +110,16 @@ def test_another_jobs_file_is_not_touched(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     out = tmp_path / "s.jsonl"
-    run(capsys, "sample", "--out", str(out))
+    toy = ("--model", "oracle:cyclic-7")
+    run(capsys, "sample", *toy, "--out", str(out))
     before = out.read_bytes()
-    error = fails(capsys, "sample", "--out", str(out), "--seed", "1", "--sampler", "roar")
+    error = fails(capsys, "sample", *toy, "--out", str(out), "--seed", "1", "--sampler", "roar")
     assert "holds another job: its sampler, seed differ" in error
     assert out.read_bytes() == before
-    run(capsys, "sample", "--out", str(out), "--seed", "1", "--overwrite")
+    run(capsys, "sample", *toy, "--out", str(out), "--seed", "1", "--overwrite")
     assert read(out)[0]["seed"] == 1
     out.write_text("not json\n")
-    assert "line 1, is not JSON" in fails(capsys, "sample", "--out", str(out))
+    assert "line 1, is not JSON" in fails(capsys, "sample", *toy, "--out", str(out))
 
 
 def test_traces_are_written(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

@@ -90,7 +90,9 @@ def test_edits_report_that_posterior() -> None:
             assert share == pytest.approx(float(p[LETTERS.index(text)]), abs=2e-3)
 
 
-@pytest.mark.parametrize("mode", ["marginal", "surest", "sample"])
+@pytest.mark.parametrize(
+    "mode", ["surest", *(pytest.param(m, marks=pytest.mark.slow) for m in ("marginal", "sample"))]
+)
 def test_threshold_one_changes_nothing(mode: Mode) -> None:
     text = "Teh histery of  Rome\n\n\tbegan in 753 BC — “perhaps” \U0001f600 \r\n"
     made = correct(text, "text8-tiny", policy=Policy(mode, threshold=1.0), lengths=LengthErrors())

@@ -211,6 +211,7 @@ def test_samples_stand_beside_real_text(
     assert "held-out real text" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_a_grid_is_resumed_cell_by_cell(
     judge: Path, cache: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

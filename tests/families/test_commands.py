@@ -13,11 +13,17 @@ import dsl
 from dsl import presets, sample_file
 from dsl.cli.main import main
 from dsl.families.family import Family
+from dsl.families.table import FAMILIES
 from dsl.likelihoods.effort import Effort
 from dsl.presets.names import PRESETS, example
 from dsl.scoring.score import score
 
 
+@pytest.mark.parametrize(
+    "family",
+    [f if f.name == "dsl" else pytest.param(f, marks=pytest.mark.slow) for f in FAMILIES.values()],
+    ids=lambda family: family.name,
+)
 def test_it_is_trained_sampled_scored_and_calibrated(
     family: Family, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

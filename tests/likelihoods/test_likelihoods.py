@@ -40,7 +40,15 @@ def estimators(length: int, *, draws: int = 768, replicates: int = 8) -> dict[st
     }
 
 
-@pytest.mark.parametrize("name", estimators(7))
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=pytest.mark.slow)
+        if name in ("random-order", "tabulated")
+        else name
+        for name in estimators(7)
+    ],
+)
 @pytest.mark.parametrize("truth", TRUTHS)
 def test_every_estimator_is_the_negative_log_probability(truth: str, name: str) -> None:
     """32 sequences; each within 4.5 and the mean within 4 Monte-Carlo standard errors."""
@@ -153,7 +161,14 @@ def test_the_audit_passes_any_oracle_right_or_wrong() -> None:
     assert audited(oracle.markov(6, 8, seed=1)) < 4
 
 
-@pytest.mark.parametrize("name", ["roar", "shared", "sequential", "random-order"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "roar",
+        "shared",
+        *(pytest.param(n, marks=pytest.mark.slow) for n in ("sequential", "random-order")),
+    ],
+)
 def test_intervals_cover_the_truth_as_often_as_they_say(name: str) -> None:
     """200 repetitions: the nominal 95% interval of a small corpus's Monte-Carlo mean."""
     tokens = CHAIN.sample(4, generator=stream(11))

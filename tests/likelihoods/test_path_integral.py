@@ -67,6 +67,7 @@ def test_the_cutoff_is_chosen_with_the_estimator_that_is_given(
         assert (one.contour, one.replicates, one.draws, one.batch_size) == ("sequential", 3, 5, 7)
 
 
+@pytest.mark.slow
 def test_a_larger_budget_wants_a_larger_cutoff() -> None:
     """The error of the estimate falls with the budget, and the reconstruction must stay below."""
     tokens = CHAIN.sample(16, generator=stream(0))

@@ -88,7 +88,7 @@ EXACT_START = pytest.param("edm@96:sigma_max=10,start=mean", marks=pytest.mark.s
 CONDITIONAL = ["roar", "causal", *CONTINUOUS]
 
 
-@pytest.mark.parametrize("name", [*MASKED, "localize@150", CONTINUOUS[1], EXACT_START])
+@pytest.mark.parametrize("name", [*MASKED, *CONTINUOUS, EXACT_START])
 def test_exact_paths_draw_the_cyclic_toy(name: str) -> None:
     assert p_cyclic(draw(name, CYCLIC, State.blank(N, 7))) > RIGHT
 
@@ -135,7 +135,10 @@ def pair_counts(tokens: Tensor, i: int) -> Tensor:
     return (tokens[:, i] * 6 + tokens[:, i + 1]).bincount(minlength=36)
 
 
-@pytest.mark.parametrize("name", ["mdlm", "remdm-cap", "first-hitting"])
+@pytest.mark.parametrize(
+    "name",
+    ["mdlm", *(pytest.param(n, marks=pytest.mark.slow) for n in ("remdm-cap", "first-hitting"))],
+)
 def test_parallel_paths_approach_the_truth_as_one_over_the_steps(name: str) -> None:
     """The share of invalid sequences falls as 1/T: two tokens must share a step to disagree."""
     share = {}

@@ -32,7 +32,7 @@ def p_value(truth: oracle.Enumerated, tokens: torch.Tensor) -> float:
     return float(chisquare(seen.numpy(), wanted.numpy()).pvalue)
 
 
-@pytest.mark.parametrize("alpha", [Linear(), Cosine()])
+@pytest.mark.parametrize("alpha", [Linear(), pytest.param(Cosine(), marks=pytest.mark.slow)])
 @pytest.mark.parametrize("noise", ["absorbing", "uniform"])
 def test_many_steps_of_the_exact_network_draw_from_the_truth(noise: Noise, alpha: Schedule) -> None:
     """In a step the positions move independently, so the error falls as 1/T: T = 100 is enough."""

@@ -79,6 +79,7 @@ class TestRuns:
         ours, theirs = weights(tmp_path / "all"), weights(tmp_path / "alone")
         assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
 
+    @pytest.mark.slow
     def test_a_run_cut_in_two_is_the_same_run(self, tmp_path: Path, cache: Path) -> None:
         """Learned SNRs and all averages besides; saved twice between two validations."""
         objective = "objective={draws: stratified, warp: {bins: 4}, snr: {weight: 0.7}}"

@@ -44,9 +44,9 @@ def costs(
     *,
     vocab_size: int = 27,
     length: int = 128,
-    batch: int = 8,
-    calls: int = 8,
-    rounds: int = 8,
+    batch: int = 4,
+    calls: int = 4,
+    rounds: int = 5,
     seed: int = 0,
 ) -> Iterator[Cost]:
     """Time every family against MDLM, round by round, untrained and with text8-tiny's sizes."""
