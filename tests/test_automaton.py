@@ -46,6 +46,24 @@ def test_of_independent_tokens_the_posterior_is_that_of_enumeration(pattern: str
 
 
 @pytest.mark.parametrize("pattern", PATTERNS)
+def test_it_accepts_what_matches(pattern: str) -> None:
+    assert torch.equal(Automaton.of(pattern, LETTERS).accepts(TEXTS), fits(pattern))
+
+
+@pytest.mark.parametrize("name", ["mdlm@1", "ardm@1", "confident@1"])
+def test_what_was_drawn_together_and_does_not_match_is_refused(name: str) -> None:
+    form = "(ABC|BCA|CAB)A.*"  # of tokens that do not know of each other, few match
+    with pytest.raises(ValueError, match="draw one token at a time"):
+        dsl.generate("oracle:cyclic-7", 20, sampler=name, match=form)
+
+
+@pytest.mark.parametrize("name", ["localize@4", "edm@4", "hybrid@4+2"])
+def test_paths_between_mask_and_token_are_refused(name: str) -> None:
+    with pytest.raises(ValueError, match="match is for paths over masks and tokens; this sampler"):
+        dsl.generate("oracle:cyclic-7", sampler=name, match=".*")
+
+
+@pytest.mark.parametrize("pattern", PATTERNS)
 @pytest.mark.parametrize("name", ["roar", "causal", "confident@4"])
 def test_what_is_drawn_one_by_one_has_the_form(pattern: str, name: str) -> None:
     chain = oracle.markov(3, LENGTH)

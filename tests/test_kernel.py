@@ -14,7 +14,7 @@ from tests.conftest import assert_near
 
 V = 4
 NOISES: list[Noise] = ["absorbing", "uniform"]
-SCHEDULES = [Linear(), Cosine(), LateCosine(), Polynomial(0.5), Polynomial(3.0)]
+SCHEDULES = [Linear(), Cosine(), LateCosine(), Polynomial(1.5), Polynomial(3.0)]
 
 
 def matrix(noise: Noise, alpha: float) -> Tensor:
@@ -107,5 +107,5 @@ def test_schedules_have_names() -> None:
         Polynomial(3.0),
     ]
     assert schedule("late-cosine") == LateCosine()
-    with pytest.raises(ValueError, match=r"power of a schedule must lie in \(0, 100\], got 0"):
-        Polynomial(0.0)
+    with pytest.raises(ValueError, match=r"power of a schedule must lie in \[1, 100\], got 0.5"):
+        Polynomial(0.5)

@@ -15,7 +15,7 @@ ScheduleName = Literal["linear", "cosine", "late-cosine", "polynomial"]
 
 @runtime_checkable
 class Schedule(Protocol):
-    """How fast a discrete process forgets; α(0) = 1 and α(1) = 0."""
+    """How fast a discrete process forgets; α(0) = 1, and α(1) is 0 or next to it."""
 
     def __call__(self, t: Tensor) -> Tensor:
         """Return α(t)."""
@@ -75,13 +75,17 @@ class LateCosine:
 
 @dataclass(frozen=True)
 class Polynomial:
-    """α = 1 - t^w; w = 1 is linear (MD4)."""
+    """α = 1 - t^w; w = 1 is linear (MD4).
+
+    Below 1 it falls so fast near t = 0 that a share of the tokens is lost before the least time at
+    which networks are trained and sampled.
+    """
 
     power: float = 2.0
 
     def __post_init__(self) -> None:
-        if not 0 < self.power <= 100:
-            raise ValueError(f"the power of a schedule must lie in (0, 100], got {self.power}")
+        if not 1 <= self.power <= 100:
+            raise ValueError(f"the power of a schedule must lie in [1, 100], got {self.power}")
 
     def __call__(self, t: Tensor) -> Tensor:
         """Return α(t)."""

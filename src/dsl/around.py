@@ -62,3 +62,8 @@ def calls(denoiser: object) -> int:
 def stretch(denoiser: Any, begin: int, end: int) -> Any:
     """Return what a stretch of a text is asked of; a network knows no absolute positions."""
     return denoiser.stretch(begin, end) if isinstance(denoiser, Around) else denoiser
+
+
+def innermost(denoiser: object) -> object:
+    """Return the network that a denoiser was put around, or itself."""
+    return innermost(denoiser.denoiser) if isinstance(denoiser, Around) else denoiser

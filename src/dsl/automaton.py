@@ -75,37 +75,37 @@ class Automaton:
         Args:
             p: A distribution for every position; of a known token it is certain.
         """
-        move = self._transitions(p)
-        before, after = self._before(move), self._after(move)
-        ahead = torch.nn.functional.pad(after, (0, 1))  # DEAD is the last column
-        lead = ahead[:, :, self.onward]  # (b, l, s, v): the chance from where v leads
-        return torch.einsum("bls,blsv->blv", before, lead).log()
+        into = self.onward.to(p.device)
+        here, chances = self.accepting.to(p).expand(len(p), -1), []
+        for before, now in zip(
+            self._before(p, into).flip(1).unbind(1), p.flip(1).unbind(1), strict=True
+        ):
+            lead = torch.nn.functional.pad(here, (0, 1))[:, into]  # (b, s, v): DEAD is the last
+            chances.append(torch.einsum("bs,bsv->bv", before, lead))
+            here = _scaled(torch.einsum("bv,bsv->bs", now, lead))
+        return torch.stack(chances[::-1], dim=1).log()
 
-    def _transitions(self, p: Float[Tensor, "b l v"]) -> Float[Tensor, "b l s t"]:
-        """Return the chance to come from one state to another, position by position."""
-        states = len(self.accepting)
-        into = self.onward.where(self.onward != DEAD, states)
-        rows = [p.new_zeros(*p.shape[:2], states + 1).index_add(2, to, p)[..., :-1] for to in into]
-        return torch.stack(rows, dim=2)
-
-    def _before(self, move: Float[Tensor, "b l s t"]) -> Float[Tensor, "b l s"]:
+    def _before(
+        self, p: Float[Tensor, "b l v"], into: Int[Tensor, "s v"]
+    ) -> Float[Tensor, "b l s"]:
         """Return how likely each state is before each position."""
-        here = torch.zeros_like(move[:, 0, 0])
-        here[:, 0] = 1.0
-        found = []
-        for step in move.unbind(dim=1):
-            found.append(here)
-            here = _scaled(torch.einsum("bs,bst->bt", here, step))
+        states = len(into)
+        into = into.where(into != DEAD, states).flatten()
+        here = torch.nn.functional.one_hot(torch.zeros_like(p[:, 0, 0], dtype=torch.long), states)
+        found = [here.to(p)]
+        for now in p[:, :-1].unbind(dim=1):
+            weights = (found[-1].unsqueeze(-1) * now.unsqueeze(1)).flatten(1)
+            reached = p.new_zeros(len(p), states + 1).index_add(1, into, weights)
+            found.append(_scaled(reached[:, :-1]))
         return torch.stack(found, dim=1)
 
-    def _after(self, move: Float[Tensor, "b l s t"]) -> Float[Tensor, "b l s"]:
-        """Return the chance of an allowed end from each state after each position."""
-        here = self.accepting.to(move).expand(len(move), -1)
-        found = []
-        for step in reversed(move.unbind(dim=1)):
-            found.append(here)
-            here = _scaled(torch.einsum("bt,bst->bs", here, step))
-        return torch.stack(found[::-1], dim=1)
+    def accepts(self, tokens: Tokens) -> Bool[Tensor, "b"]:
+        """Say which texts are allowed."""
+        here = torch.zeros_like(tokens[:, 0])
+        onward = torch.nn.functional.pad(self.onward.to(tokens.device), (0, 0, 0, 1), value=DEAD)
+        for token in tokens.unbind(dim=1):
+            here = onward[here, token]  # from DEAD, which is the last row, to DEAD
+        return (here != DEAD) & self.accepting.to(tokens.device)[here]
 
 
 def matching(denoiser: Denoiser, automaton: Automaton, tokens: Tokens) -> Told:

@@ -191,8 +191,8 @@ def require_rated(network: object) -> Rated:
     """Refuse a network that rates no tokens."""
     if not isinstance(network, Rated):
         raise ValueError(
-            "prism@T and prism-loop@T serve networks that rate their tokens; "
-            f"a {type(network).__name__} does not"
+            "only networks that rate their tokens can be asked how good one is; "
+            f"a {type(network).__name__} does not rate them"
         )
     return network
 
@@ -228,7 +228,9 @@ class Mixed(Network, Protocol):
 def require_clocked(network: object) -> Clocked:
     """Refuse a network that has no clock."""
     if not isinstance(network, Clocked):
-        raise ValueError("vp@T and its bound serve VP networks only; this model needs no clock")
+        raise ValueError(
+            f"only networks with a clock are asked at an SNR; a {type(network).__name__} has none"
+        )
     return network
 
 

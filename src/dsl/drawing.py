@@ -81,8 +81,9 @@ class Drawing:
     def _tracer(self, job: Job, denoiser: Any) -> Trace | None:
         if self.trace is None:
             return None
-        # sharpness asks about every position, which not every network can be asked
-        return Trace(denoiser, measure_sharpness="endpoints" in job.model.answers)
+        # sharpness asks about every position at once, which not every network can be asked
+        whole = job.start.tokens.shape[1] <= job.model.length
+        return Trace(denoiser, measure_sharpness=whole and "endpoints" in job.model.answers)
 
     def _append(self, trace: Trace, *, fresh: bool) -> None:
         assert self.trace is not None

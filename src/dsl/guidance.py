@@ -13,9 +13,12 @@ from dataclasses import dataclass, replace
 import torch
 
 from dsl.around import Around, AroundContinuous, calls, stretch
-from dsl.denoiser import Continuous, Denoiser, Endpoints
+from dsl.denoiser import Continuous, Denoiser, Endpoints, Question
 from dsl.evidence import Evidence, given
 from dsl.types import MASK, Mask, Noisy, Rows
+
+GUIDED: frozenset[Question] = frozenset({"prefix", "endpoints", "states"})
+"""What a guided denoiser can still be asked."""
 
 
 @dataclass(frozen=True, eq=False)

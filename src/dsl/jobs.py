@@ -9,18 +9,19 @@ from typing import Any
 import torch
 
 from dsl.arguments import finite_number, whole_number
-from dsl.automaton import Automaton, matching
+from dsl.automaton import IMPOSSIBLE, Automaton, matching
 from dsl.evidence import Evidence, Hints, given
-from dsl.guidance import guided
+from dsl.guidance import GUIDED, guided
 from dsl.loading import Model
 from dsl.sample_file import Sample
 from dsl.sampling.sampler import Sampler
 from dsl.sampling.state import State
 from dsl.sampling.strided import Strided
-from dsl.serving import require_served
+from dsl.serving import require_endpoints, require_passed_on, require_served
 from dsl.streams import Streams
+from dsl.told import TOLD
 from dsl.types import MASK
-from dsl.unseen import followed
+from dsl.unseen import FOLLOWED, followed
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,15 +80,26 @@ class Job:
         require_served(self.model, self.sampler)
         if self.guidance != 1:
             self._require_guided()
+        self._require_passed_on()
+
+    def _require_passed_on(self) -> None:
+        """Refuse a path whose questions do not get through what is put around the network."""
+        if self.form is not None:
+            require_endpoints(self.model, "writes texts of an allowed form")
+            require_passed_on(self.sampler, TOLD, "match is for paths over masks and tokens")
+        if self.guidance != 1:
+            require_passed_on(self.sampler, GUIDED, "guidance is for paths of masks and states")
+        if self.unseen:
+            require_passed_on(
+                self.sampler,
+                FOLLOWED,
+                "unknown text can follow only what is drawn along masks and states (say that the "
+                "document ends here, or stays open: --ending here, --ending open)",
+            )
 
     def _require_guided(self) -> None:
         finite_number("guidance", self.guidance, least=0.0)
-        if "endpoints" not in self.model.answers:
-            raise ValueError(
-                f"{self.model.name} is of family {self.model.family.name}: only a model that can "
-                "be asked about masked tokens anywhere can do without what it is given, as "
-                "guidance has to"
-            )
+        require_endpoints(self.model, "can do without what it is given, as guidance has to")
         if self.start.evidence is None and (self.start.tokens == MASK).all():
             raise ValueError(
                 "guidance needs something to go by, such as a prompt; nothing is given"
@@ -114,6 +126,8 @@ class Job:
         each = seconds / len(batch.indices)
         if (state.tokens == MASK).any():
             raise ValueError("the sampler leaves tokens masked; it must end with a Commit")
+        if self.form is not None and not self.form.accepts(state.tokens).all():
+            raise ValueError(IMPOSSIBLE)
         rows = zip(
             batch.indices,
             state.tokens.tolist(),
@@ -173,6 +187,12 @@ def batches(indices: Sequence[int], batch_size: int) -> Iterator[Sequence[int]]:
 
 def strided(sampler: Sampler, model: Model, length: int, stride: int | None) -> Sampler:
     """Walk texts longer than the model in strides, if that is wanted; else refuse them."""
+    if isinstance(sampler, Strided):
+        if stride is not None:
+            raise ValueError(
+                f"the sampler has a stride of its own, {sampler.stride}: give no other"
+            )
+        return sampler
     if stride is None:
         try:
             model.require_length(length)

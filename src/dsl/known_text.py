@@ -21,7 +21,7 @@ writes on."""
 def prompted(model: Model, prompt: str, length: int, suffix: str = "") -> list[Hint]:
     """Begin a sequence with a text, and end it with another; what is between them is unknown."""
     for text in (prompt, suffix):
-        require_room(model, text)
+        require_room(model, text, length)
     before = [*_opening(model), *model.encode(prompt)] if prompt else []
     after = model.encode(suffix, inside=True) if suffix else []
     gap = length - len(before) - len(after)
@@ -77,7 +77,7 @@ def parse_gaps(model: Model, text: str) -> list[Hint]:
         if gap := GAP.fullmatch(part):
             hints += [Unknown()] * gap_size(gap[1], model.length)
         elif part:
-            require_room(model, part)
+            require_room(model, part, model.length)
             if (other := BRACKETED.search(part)) and not model.can_say(other[0]):
                 got = cut(" ".join(other[0].split()))
                 raise ValueError(f"a gap is written as its length, such as [12]; got {got}")
@@ -89,16 +89,14 @@ def parse_gaps(model: Model, text: str) -> list[Hint]:
     return hints
 
 
-def require_room(model: Model, text: str) -> None:
-    """Refuse a text that has more tokens than the model takes, however they fall, unencoded."""
-    if model.tokenizer is None or len(text) <= model.length:
+def require_room(model: Model, text: str, length: int) -> None:
+    """Refuse a text that has more tokens than there is room for, however they fall, unencoded."""
+    if model.tokenizer is None or len(text) <= length:
         return
     longest = max(map(len, model.tokenizer.get_vocab()))
-    if len(text) > model.length * (longest + 1):  # a decoder may put a space between two
-        raise ValueError(
-            f"{model.name} was made for at most {model.length} tokens, "
-            f"got a text of {len(text):,} characters"
-        )
+    if len(text) > length * (longest + 1):  # a decoder may put a space between two
+        room = f"{model.name} was made for at most" if length <= model.length else "there are"
+        raise ValueError(f"{room} {length} tokens, got a text of {len(text):,} characters")
 
 
 def count_characters(text: str) -> int:

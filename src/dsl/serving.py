@@ -5,6 +5,7 @@ from __future__ import annotations
 from dsl import presets
 from dsl.arguments import text as require_text
 from dsl.automaton import Automaton
+from dsl.denoiser import Question
 from dsl.loading import Model
 from dsl.sampling.sampler import Sampler
 
@@ -16,9 +17,30 @@ def require_served(model: Model, sampler: Sampler) -> None:
         serving = ", ".join(presets.serving(model.answers))
         raise ValueError(
             f"{model.name} is a model of family {model.family.name} and cannot be asked "
-            f"{' or '.join(ASKED[question] for question in sorted(missing))}, which this sampler "
+            f"{' or '.join(map(_in_words, sorted(missing)))}, which this sampler "
             f"does; it is served by {serving}"
         )
+
+
+def require_passed_on(sampler: Sampler, answered: frozenset[Question], why: str) -> None:
+    """Refuse a sampler that asks what is not answered here, whatever the network can answer."""
+    missing = sampler.needs - answered
+    if missing:
+        asks = " and ".join(_in_words(question) for question in sorted(missing))
+        raise ValueError(f"{why}; this sampler asks {asks}")
+
+
+def require_endpoints(model: Model, use: str) -> None:
+    """Refuse a model that cannot be asked about masked tokens anywhere."""
+    if "endpoints" not in model.answers:
+        raise ValueError(
+            f"{model.name} is of family {model.family.name}: only a model that can be asked about "
+            f"masked tokens anywhere {use}"
+        )
+
+
+def _in_words(question: str) -> str:
+    return ASKED.get(question, f"for {question!r}")
 
 
 ASKED = {
@@ -38,10 +60,6 @@ ASKED = {
 def allowed(model: Model, pattern: str) -> Automaton:
     """Compile a regular expression over the tokens of a model; a document's end may follow it."""
     require_text("match", pattern)
-    if "endpoints" not in model.answers:
-        raise ValueError(
-            f"{model.name} is of family {model.family.name}: only a model that can be asked about "
-            "masked tokens anywhere writes texts of an allowed form"
-        )
+    require_endpoints(model, "writes texts of an allowed form")
     end = model.end if model.documents else None
     return Automaton.of(pattern, model.pieces, end)

@@ -16,9 +16,11 @@ from jaxtyping import Float
 from torch import Tensor
 
 from dsl.around import Around
-from dsl.denoiser import Endpoints
+from dsl.denoiser import Endpoints, Question
 from dsl.types import MASK, Logits, Mask, Noisy, Rows
 
+TOLD: frozenset[Question] = frozenset({"prefix", "endpoints"})
+"""What a denoiser that is told something can still be asked."""
 Likelihood = Callable[[Float[Tensor, "b l v"]], Logits]
 """Returns ℓ_i(v), up to a constant of i, from a distribution for each token: its posterior if it is
 masked, and certainty if it is known."""

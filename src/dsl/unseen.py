@@ -9,8 +9,12 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from dsl.around import Around, AroundContinuous
-from dsl.denoiser import Continuous, Denoiser, Endpoints, Rated, RatedAtOnce
+from dsl.denoiser import Continuous, Denoiser, Endpoints, Question, Rated, RatedAtOnce
 from dsl.types import MASK, Mask, Noisy, Rows
+
+FOLLOWED: frozenset[Question] = frozenset({"prefix", "endpoints", "states", "quality"})
+"""What a denoiser can still be asked when unknown tokens follow: what is noise at the end of a text
+has to be drawn with it."""
 
 
 def followed(denoiser: Denoiser, unseen: int) -> Denoiser:

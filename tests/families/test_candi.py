@@ -187,6 +187,14 @@ class TestSampler:
         assert same_law(veiled, walked("mdlm@8", network, seed=2)) < 1e-9
         assert all(z.e is not None and not z.e.any() for z, _ in network.told)
 
+    def test_its_states_say_their_snr(self) -> None:
+        """What noise has left of a hidden token is γ(t); a token that is shown is certain."""
+        network = Exact(oracle.markov(3, 3))
+        for state in sampler("candi@4").steps(network, State.blank(50, 3), generator=stream(0)):
+            t = torch.tensor(1 - state.step / 4, dtype=torch.float64)
+            wanted = torch.where(state.masked, network.snr_at(t).double(), 100.0)
+            torch.testing.assert_close(state.levels(100.0), wanted)
+
     def test_states_have_the_variance_of_their_time_and_none_where_tokens_are(self) -> None:
         network = Exact(oracle.markov(3, 3))
         start = torch.full((4000, 3), MASK)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from dataclasses import fields, is_dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -13,12 +14,14 @@ import pytest
 import torch
 
 from dsl import presets
+from dsl.automaton import Automaton
 from dsl.denoiser import Network, Question
 from dsl.evaluation.calibration import calibrate
 from dsl.families import table
 from dsl.families.family import ONCE_SHARED, Family
 from dsl.families.table import FAMILIES
 from dsl.generation import generate
+from dsl.jobs import Job, Start, run
 from dsl.likelihoods.effort import Effort
 from dsl.likelihoods.estimate import Estimator, Kind
 from dsl.models.config import ModelConfig
@@ -29,6 +32,7 @@ from dsl.serving import require_served
 from dsl.streams import Streams
 from dsl.teacher_forcing import Level
 from dsl.training.objective import Loss, Objective
+from dsl.types import MASK
 from tests.conftest import assert_near
 from tests.families.conftest import (
     LENGTH,
@@ -39,6 +43,9 @@ from tests.families.conftest import (
     loaded,
     untrained,
 )
+
+ANYTHING = Automaton(torch.zeros(1, VOCABULARY, dtype=torch.long), torch.tensor([True]))
+"""A form that every text has."""
 
 
 def objective(family: Family, network: Any) -> Objective:
@@ -273,6 +280,23 @@ class TestSampling:
         assert str(refusal.value).endswith(f"it is served by {', '.join(serving)}")
         with pytest.raises(ValueError, match="it is served by"):
             generate(model, sampler=path)
+
+    @pytest.mark.parametrize(
+        "around", [{"unseen": 2}, {"guidance": 2.0}, {"form": ANYTHING}], ids=str
+    )
+    def test_what_is_put_around_it_is_asked_or_refused_before_it_sets_out(
+        self, family: Family, around: dict[str, Any]
+    ) -> None:
+        """Unknown text after it, guidance and forms: no sampler meets what it cannot ask."""
+        model, start = loaded(family), Start(torch.tensor([[0, MASK, MASK, MASK]]))
+        for name in PRESETS:
+            try:
+                job = Job(model, presets.sampler(example(name, 3)), start, **around)
+            except ValueError as error:
+                assert re.search("be asked|this sampler asks", str(error)), name
+                continue
+            state = run(job.batch([0]))
+            assert not state.masked.any() and int(state.tokens[0, 0]) == 0
 
     def test_what_one_network_answers_begins_with_what_its_family_does(
         self, family: Family

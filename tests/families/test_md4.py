@@ -22,7 +22,7 @@ from tests.exact_times import ExactTimed, enumerated
 from tests.families.conftest import TOKENS, awake, untrained
 
 MD4, MDLM = FAMILIES["md4"], FAMILIES["mdlm"]
-SCHEDULES = [Linear(), Cosine(), Polynomial(0.4), Polynomial(3.0)]
+SCHEDULES = [Linear(), Cosine(), Polynomial(1.4), Polynomial(3.0)]
 
 
 class Deaf(Double):

@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from itertools import islice
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
 from dsl import oracle
+from dsl.channel import observe
 from dsl.denoiser import Clocked, Endpoints, require_clocked
 from dsl.families.table import FAMILIES
 from dsl.families.vp import SNR_MIN, VpModel, VpObjective, VpOptions, VpShape
@@ -18,12 +20,15 @@ from dsl.generation import generate
 from dsl.likelihoods.vdm_bound import VdmBound, prior_nats
 from dsl.loading import Model
 from dsl.presets import sampler
+from dsl.sampling import clocked
 from dsl.sampling.sampler import last
 from dsl.sampling.state import State
 from dsl.streams import Streams, stream
 from dsl.types import MASK
 from tests.conftest import assert_near
 from tests.doubles import Double
+from tests.exact_times import enumerated
+from tests.sampling.test_timed import DRAWS, p_value
 
 CONFIG = VpShape(
     5, codebook_dim=4, hidden_dim=16, cond_dim=4, n_blocks=2, n_heads=2, dropout=0.0, snr_max=30.0
@@ -108,7 +113,7 @@ def test_the_network_hears_its_clock_and_only_its_own_samplers_serve_it() -> Non
         generate(Model("mine", model, None, 6, VP), sampler="causal")
     with pytest.raises(ValueError, match="cannot be asked at a stated SNR"):
         generate("oracle:markov", sampler="vp@4")
-    with pytest.raises(ValueError, match="serve VP networks only"):
+    with pytest.raises(ValueError, match="only networks with a clock"):
         require_clocked(oracle.markov(6, 8))
 
 
@@ -132,8 +137,6 @@ def test_the_input_has_unit_variance_at_every_snr() -> None:
     model = VpModel(VpShape(27, codebook_dim=26, hidden_dim=16, n_blocks=1, n_heads=2))
     seen: list[Tensor] = []
     model.project.register_forward_hook(lambda _, given, __: seen.append(given[0]))
-    from dsl.channel import observe
-
     x = model.codebook[torch.randint(27, (16, 200))]
     for gamma in (0.01, 1.0, 30.0):
         z = observe(x, torch.full((16, 200), gamma), generator=stream(0))
@@ -141,15 +144,36 @@ def test_the_input_has_unit_variance_at_every_snr() -> None:
         assert float(seen[-1].detach().square().mean()) == pytest.approx(1.0, abs=0.03)
 
 
-def test_with_an_exact_denoiser_the_sampler_draws_from_the_model() -> None:
-    truth = Told(oracle.two_bit())
-    n = 20_000
-    tokens = last(sampler("vp@64"), truth, State.blank(n, 2), generator=stream(3)).tokens
-    draws = truth.truth.sample(n, generator=stream(4))
-    for row in truth.truth.sample(40, generator=stream(5)).unique(dim=0):
-        p = [(rows == row).all(dim=1).double().mean() for rows in (tokens, draws)]
-        assert abs(p[0] - p[1]) < 5 * (0.5 / n) ** 0.5
-    assert truth.sequences == 64 * n
+CHAIN = enumerated(oracle.markov(3, 3, sharpness=0.8))
+RANGES = {"vp": (1e-3, 60.0), "plaid": (math.exp(-6), math.exp(3)), "cdcd": (256 / 300**2, 64.0)}
+"""The SNRs of the families that are walked by vp@T."""
+
+
+@pytest.mark.parametrize("family", RANGES)
+def test_with_an_exact_denoiser_the_sampler_draws_from_the_model(family: str) -> None:
+    network = Told(CHAIN)
+    network.snr_range = RANGES[family]
+    end = last(sampler("vp@64"), network, State.blank(DRAWS, 3), generator=stream(3))
+    assert p_value(CHAIN, end.tokens) > 1e-4
+    assert network.sequences == 64 * DRAWS
+
+
+@pytest.mark.parametrize("noise", [0.0, 0.7])
+def test_wrong_noise_is_noticed(noise: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same test fails for steps with too little noise: it can fail."""
+
+    def less(x: Tensor, snr: Tensor, **options: Any) -> Tensor:
+        return snr.unsqueeze(-1) * x + noise * (observe(x, snr, **options) - snr.unsqueeze(-1) * x)
+
+    monkeypatch.setattr(clocked, "observe", less)
+    end = last(sampler("vp@64"), Told(CHAIN), State.blank(DRAWS, 3), generator=stream(3))
+    assert p_value(CHAIN, end.tokens) < 1e-9
+
+
+def test_a_wrong_network_is_noticed() -> None:
+    other = Told(enumerated(oracle.markov(3, 3, seed=1, sharpness=0.8)))
+    end = last(sampler("vp@64"), other, State.blank(DRAWS, 3), generator=stream(3))
+    assert p_value(CHAIN, end.tokens) < 1e-9
 
 
 def test_it_walks_like_every_sampler() -> None:

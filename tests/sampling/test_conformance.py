@@ -50,7 +50,7 @@ NAMES = [
     *(name for preset in PRESETS for name in forms(preset)),
     "mdlm@6:refresh_unmasked=true",
     "mdlm@6:schedule=cosine",
-    "mdlm@6:schedule=polynomial,power=0.5",
+    "mdlm@6:schedule=polynomial,power=1.5",
     "fb@6:official=true",
     "dfm@6:official=true",
     "remdm-cap@6:eta=0.3",

@@ -17,6 +17,8 @@ from dsl.sampling.schedule import Alpha, Interval, Loop, intervals
 from dsl.sampling.state import State
 from dsl.streams import Streams, stream
 from tests.doubles import Double
+from tests.exact_times import enumerated
+from tests.sampling.test_timed import DRAWS, p_value
 
 
 class Coin(Double):
@@ -111,8 +113,8 @@ def test_moves_are_probabilities_that_keep_the_marginal(
 @pytest.mark.parametrize("name", ["cosine", "polynomial"])
 def test_tokens_appear_as_their_schedule_says(name: str) -> None:
     """After k of T steps α(1 - k/T) are visible; MD4's grid reveals little at first."""
-    path = sampler(f"mdlm@16:schedule={name},power=0.5")
-    alpha = {"cosine": Cosine(), "polynomial": Polynomial(0.5)}[name]
+    path = sampler(f"mdlm@16:schedule={name},power=1.5")
+    alpha = {"cosine": Cosine(), "polynomial": Polynomial(1.5)}[name]
     assert isinstance(path, Ancestral) and path.alpha == alpha
     states = path.steps(Coin(), State.blank(400, 100), generator=stream(0))
     for k, state in zip(range(1, 17), states, strict=False):
@@ -120,16 +122,25 @@ def test_tokens_appear_as_their_schedule_says(name: str) -> None:
         assert abs(float((~state.masked).double().mean()) - share) < 0.01
 
 
-@pytest.mark.parametrize("fields", ["schedule=cosine", "schedule=polynomial,power=3"])
+ALONG = ["schedule=linear", "schedule=cosine", "schedule=polynomial,power=3"]
+
+
+@pytest.mark.parametrize("fields", ALONG)
 def test_along_any_schedule_the_truth_is_drawn(fields: str) -> None:
-    truth = oracle.two_bit()
-    n = 20_000
-    end = last(sampler(f"mdlm@200:{fields}"), truth, State.blank(n, 2), generator=stream(3))
-    for row in truth.sample(40, generator=stream(5)).unique(dim=0):
-        p = float(truth.log_prob(row.unsqueeze(0)).exp())
-        share = float((end.tokens == row).all(dim=1).double().mean())
-        # in a step that reveals both tokens they are independent: 1/T of the sequences
-        assert abs(share - p) < 4 * (p * (1 - p) / n) ** 0.5 + 0.01
+    """In a step that reveals two tokens they are independent, in about 1/T of the sequences."""
+    truth = enumerated(oracle.markov(3, 3, sharpness=0.8))
+    end = last(sampler(f"mdlm@200:{fields}"), truth, State.blank(DRAWS, 3), generator=stream(3))
+    assert p_value(truth, end.tokens) > 1e-4
+
+
+@pytest.mark.parametrize("fields", ALONG)
+def test_a_wrong_network_and_too_few_steps_are_noticed(fields: str) -> None:
+    truth = enumerated(oracle.markov(3, 3, sharpness=0.8))
+    other = enumerated(oracle.markov(3, 3, seed=1, sharpness=0.8))
+    for steps, network in ((200, other), (2, truth)):
+        path = sampler(f"mdlm@{steps}:{fields}")
+        end = last(path, network, State.blank(DRAWS, 3), generator=stream(3))
+        assert p_value(truth, end.tokens) < 1e-9
 
 
 def test_remask_rules_are_those_of_remdm() -> None:

@@ -16,6 +16,7 @@ from dsl.sampling.sampler import last
 from dsl.sampling.state import State
 from dsl.streams import stream
 from dsl.types import MASK
+from dsl.unseen import followed
 from tests.doubles import Double
 from tests.sampling.test_timed import DRAWS, p_value
 
@@ -82,6 +83,8 @@ class TestBudget:
         network = Knowing(oracle.two_bit(), [3.0, 2.0, 1.0])
         assert isinstance(network, Profiled)
         assert profile(network, 3).tolist() == pytest.approx([3, 2, 1], rel=1e-5)
+        wrapped = followed(network, 2)
+        assert profile(wrapped, 3).tolist() == profile(network, 3).tolist(), "whatever is around it"
         assert profile(network, 5).tolist() == pytest.approx([3, 2.5, 2, 1.5, 1], rel=1e-5)
 
 

@@ -177,6 +177,15 @@ class TestLoop:
         for state in path.steps(RatedOracle(CYCLE), pinned, generator=stream(0)):
             assert torch.equal(state.tokens[wrong], text[wrong])
 
+    @pytest.mark.parametrize("name", ["prism@12:eta=1,on=0", "prism-loop@6", "prism-loop@16"])
+    def test_taking_the_worst_back_sharpens(self, name: str) -> None:
+        """Exact logits and ratings do not make it exact: likely texts are drawn too often."""
+        end = last(sampler(name), RatedOracle(TRUTH), State.blank(DRAWS, 3), generator=stream(1))
+        assert p_value(TRUTH, end.tokens) < 1e-9
+        log_p = TRUTH.log_prob(TRUTH.sequences)
+        drawn, mean = TRUTH.log_prob(end.tokens), float((log_p.exp() * log_p).sum())
+        assert float(drawn.mean()) > mean + 5 * float(drawn.std()) / DRAWS**0.5
+
     def test_its_share_of_the_steps(self) -> None:
         assert sampler("prism-loop@1") == Prism(1)
         assert sampler("prism-loop@9:share=0.2") == Chain((Prism(5), PrismLoop(4, share=0.2)))

@@ -82,6 +82,20 @@ def test_a_walk_goes_on_from_any_state_of_it() -> None:
         assert (end.tokens == states[-1].tokens).all() and (end.nfe == states[-1].nfe).all()
 
 
+@pytest.mark.parametrize("name", ["mdlm@5", "remdm-conf@5", "first-hitting@5", "roar", "causal",
+    "confident@3", "ardm@3", "localize@4", "hybrid@4+3"])  # fmt: skip
+def test_a_text_does_not_depend_on_its_neighbours(name: str) -> None:
+    """Nor on how much is known of them, which decides how many steps a window takes."""
+    chain, path = oracle.markov(3, 6, sharpness=0.8), Strided(sampler(name), 6, 4)
+    tokens = torch.full((3, 16), MASK)
+    tokens[0, :4], tokens[1, 3:9], tokens[2, 14] = 1, 0, 2
+    together = last(path, chain, State.start(tokens), generator=Streams.derive(1, range(3)))
+    for row in range(3):
+        own = State.start(tokens[row : row + 1])
+        alone = last(path, chain, own, generator=Streams.derive(1, [row]))
+        assert torch.equal(alone.tokens[0], together.tokens[row])
+
+
 def test_a_window_knows_what_is_known_of_it() -> None:
     """Evidence about a stretch is the stretch of it: pins, states and what is ruled out."""
     whole = oracle.markov(4, 6)
@@ -116,6 +130,22 @@ class TestUse:
         )
         assert [len(sample.tokens) for sample in samples] == [150, 150]
         assert all(sample.text.startswith("the") for sample in samples)
+
+    def test_a_prompt_may_be_longer_than_the_model(self) -> None:
+        prompt = "the house of " * 25
+        (sample,) = dsl.generate(
+            "text8-tiny", length=340, stride=64, sampler="mdlm@2", prompt=prompt
+        )
+        assert sample.text.startswith(prompt) and len(sample.text) == 340
+
+    def test_a_sampler_with_a_stride_needs_no_other(self) -> None:
+        path = Strided(sampler("mdlm@2"), 128, 64)
+        cold = dsl.generate("text8-tiny", length=132, sampler=path, temperature=0.0)
+        assert len(cold[0].tokens) == 132
+        assert cold[0].tokens == dsl.generate("text8-tiny", length=132, stride=64,
+                                              sampler="mdlm@2:temperature=0")[0].tokens  # fmt: skip
+        with pytest.raises(ValueError, match="a stride of its own, 64: give no other"):
+            dsl.generate("text8-tiny", length=132, sampler=path, stride=4)
 
     def test_the_command_says_what_it_would_take(self, capsys: pytest.CaptureFixture[str]) -> None:
         job = ["sample", "--model", "text8-tiny", "--length", "140", "--sampler", "mdlm@3"]

@@ -73,7 +73,9 @@ class Grid:
     def require_known(self) -> None:
         """Refuse models and samplers that there are not, or that do not fit, before any work."""
         for cell in self:
-            require_served(self.model(cell.model), presets.sampler(cell.sampler))
+            model = self.model(cell.model)
+            model.require_length(self.length or model.length)
+            require_served(model, presets.sampler(cell.sampler))
 
 
 @memoised

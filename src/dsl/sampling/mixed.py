@@ -39,7 +39,10 @@ class MixedAncestral:
     def steps(
         self, denoiser: Mixed, start: State, *, generator: Randomness = None
     ) -> Iterator[State]:
-        """Yield the state after every step; z is None when all is revealed."""
+        """Yield the state after every step; z is None when all is revealed.
+
+        The SNR of a state is that of its hidden tokens.
+        """
         state = noised(denoiser, start, generator) if start.step == 0 else start
         for k in range(start.step, self.num_steps):
             t, s = 1 - k / self.num_steps, 1 - (k + 1) / self.num_steps
@@ -62,7 +65,10 @@ class MixedAncestral:
         x = denoiser.codebook.detach().double()[guessed.tokens]
         z = advance(z, x, (gamma_s - gamma_t) * kept.double(), generator=generator)
         z = z * kept.unsqueeze(-1)  # what is revealed has no noise left
-        return replace(guessed.remask(kept), z=z if s > 0 else None)
+        reached = guessed.remask(kept)
+        if s == 0:
+            return replace(reached, z=None, snr=None)
+        return replace(reached, z=z, snr=z.new_full(shape, gamma_s))
 
 
 def noised(denoiser: Mixed, state: State, generator: Randomness) -> State:
@@ -71,7 +77,8 @@ def noised(denoiser: Mixed, state: State, generator: Randomness) -> State:
     shape, device = (*state.tokens.shape, d), state.tokens.device
     first = float(denoiser.snr_at(torch.ones((), dtype=torch.float64)))
     noise = normal(shape, generator=generator, dtype=torch.float64, device=device)
-    return replace(state, z=first**0.5 * noise * state.masked.unsqueeze(-1))
+    z = first**0.5 * noise * state.masked.unsqueeze(-1)
+    return replace(state, z=z, snr=z.new_full(state.tokens.shape, first))
 
 
 def noisy(state: State) -> Noisy:

@@ -15,10 +15,11 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from dsl.around import innermost
 from dsl.denoiser import Denoiser, Question
 from dsl.sampling.ancestral import require_steps
 from dsl.sampling.categorical import Draw
-from dsl.sampling.reveal import Reveal, follow
+from dsl.sampling.reveal import Reveal, until_done
 from dsl.sampling.sampler import ENDPOINTS
 from dsl.sampling.state import State
 from dsl.streams import Randomness
@@ -54,8 +55,8 @@ class Parallel:
     ) -> Iterator[State]:
         """Reveal in every step the positions that are due, all from one answer."""
         plan = self.plan(denoiser, start, generator) if start.memory is None else start.memory
-        steps = int(torch.where(start.masked, plan + 1, 0).max()) if plan.numel() else 0
-        yield from follow(denoiser, replace(start, memory=plan), steps, self.draw, generator)
+        steps = min(self.num_steps, plan.shape[1])
+        yield from until_done(denoiser, replace(start, memory=plan), steps, self.draw, generator)
 
     def plan(self, denoiser: Denoiser, state: State, generator: Randomness) -> Int[Tensor, "b l"]:
         """Draw an order of the masked positions, and say which step reveals each."""
@@ -76,6 +77,7 @@ def profile(network: object, length: int) -> Float[Tensor, "l"]:
     An even fall is cheapest in equal steps.
     """
     even = 1 - torch.arange(length, dtype=torch.float64) / max(length, 1)
+    network = innermost(network)
     if not isinstance(network, Profiled) or length == 0:
         return even
     own = network.loss_by_known.detach().double().cpu().view(1, 1, -1)

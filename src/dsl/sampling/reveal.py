@@ -37,8 +37,8 @@ class Reveal:
     ) -> Iterator[State]:
         """Reveal the masked positions in their order, asking for one row a step."""
         plan = self.plan(start, generator) if start.memory is None else start.memory
-        length = int(torch.where(start.masked, plan + 1, 0).max()) if plan.numel() else 0
-        yield from follow(denoiser, replace(start, memory=plan), length, self.draw, generator)
+        start = replace(start, memory=plan)
+        yield from until_done(denoiser, start, plan.shape[1], self.draw, generator)
 
     def plan(self, state: State, generator: Randomness) -> Int[Tensor, "b l"]:
         """Rank the masked positions of every sequence."""
@@ -111,3 +111,18 @@ def follow(
         logits, state = ask(denoiser, state, state.endpoints, due)
         state = replace(state.commit(due, *draw(logits, u[due])), step=step + 1)
         yield state
+
+
+def until_done(
+    denoiser: Denoiser, start: State, num_steps: int, draw: Draw, generator: Randomness
+) -> Iterator[State]:
+    """Follow the plan, and yield no state after the last token of the batch is revealed.
+
+    The random numbers of all steps are drawn: what a sequence's stream gives to the next sampler
+    must not depend on its neighbours.
+    """
+    plan: Int[Tensor, "b l"] = start.memory
+    longest = int(torch.where(start.masked, plan + 1, 0).max()) if plan.numel() else 0
+    for state in follow(denoiser, start, num_steps, draw, generator):
+        if state.step <= longest:
+            yield state

@@ -107,6 +107,9 @@ def _redrawn(sampler: Any, changes: Mapping[str, Any]) -> Any:
             return None
         pairs = zip(sampler.samplers, stages, strict=True)
         return Chain(tuple(old if new is None else new for old, new in pairs))
+    if isinstance(inner := getattr(sampler, "sampler", None), Sampler):  # a path around another
+        changed = _redrawn(inner, changes)
+        return None if changed is None else replace(sampler, sampler=changed)
     draw = getattr(sampler, "draw", None)
     if not is_dataclass(sampler) or not isinstance(draw, Draw):
         return None

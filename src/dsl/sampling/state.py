@@ -73,7 +73,7 @@ class State:
         """Return the SNR of every position."""
         if self.snr is None:
             return snr_max * (~self.masked).double()
-        return torch.where(self.fixed, snr_max, self.snr.double())
+        return torch.where(self.masked, self.snr.double(), snr_max)
 
     def commit(self, at: Mask, tokens: Int[Tensor, "n"], confidence: Float[Tensor, "n"]) -> State:
         """Put tokens at the chosen positions, which must be free."""
