@@ -14,7 +14,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from dsl.streams import Randomness, uniform
-from dsl.types import MASK, Logits, Tokens
+from dsl.types import MASK, Logits, Mask, Tokens
 
 Noise = Literal["absorbing", "uniform"]
 
@@ -51,6 +51,10 @@ class Kernel:
             return torch.full(shape, MASK, device=device)
         u = uniform(shape, generator=generator, dtype=torch.float64, device=device)
         return (u * self.vocab_size).long()
+
+    def doubtful(self, noisy: Tokens) -> Mask:
+        """Say which tokens may be noise: the masks, if noise masks; else any of them."""
+        return noisy == MASK if self.noise == "absorbing" else torch.ones_like(noisy).bool()
 
     def log_likelihood(self, noisy: Tokens, alpha: Float[Tensor, "b"]) -> Logits:
         """Return log q(x_t | x_0 = v) of every token v."""

@@ -118,7 +118,7 @@ class AtTime:
         """Corrupt the text and ask what each token is, as all the others tell it."""
         times = torch.full((len(tokens),), self.t, device=tokens.device)
         noisy = network.kernel.corrupt(tokens, network.alpha(times), generator=generator)
-        at = noisy == MASK if network.kernel.noise == "absorbing" else torch.ones_like(noisy).bool()
+        at = network.kernel.doubtful(noisy)
         return network.at_time(noisy, times)[at], at
 
 

@@ -281,6 +281,7 @@ class TestSampling:
         with pytest.raises(ValueError, match="it is served by"):
             generate(model, sampler=path)
 
+    @pytest.mark.slow
     @pytest.mark.parametrize(
         "around", [{"unseen": 2}, {"guidance": 2.0}, {"form": ANYTHING}], ids=str
     )

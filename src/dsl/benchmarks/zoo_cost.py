@@ -20,8 +20,8 @@ from dsl.training.objective import Objective
 
 BESIDE = "mdlm"
 TEXT8_TINY = {"hidden_dim": 192, "cond_dim": 32, "n_blocks": 6, "n_heads": 6, "dropout": 0.0}
-OWN = {"ar": "causal", "prism": "prism@{}"}
-"""The sampler that is timed, where it is not the one that only this family has, or MDLM's."""
+OWN = {"prism": "prism@T"}
+"""The sampler that is timed, where it is not MDLM's or the first that serves."""
 
 
 @dataclass(frozen=True)
@@ -101,11 +101,9 @@ class _Timing:
 
 def _own(family: Family, calls: int) -> str:
     """Choose MDLM's path where it serves, and the first sampler that does where it does not."""
-    if family.name in OWN:
-        return OWN[family.name].format(calls)
     serving = presets.serving(family.answers)
-    name = f"{BESIDE}@T" if f"{BESIDE}@T" in serving else serving[0]
-    return name.replace("T", str(calls))
+    usual = f"{BESIDE}@T" if f"{BESIDE}@T" in serving else serving[0]
+    return OWN.get(family.name, usual).replace("@T", f"@{calls}")
 
 
 def _ratio(pairs: Sequence[Sequence[float]]) -> tuple[float, float]:

@@ -97,7 +97,7 @@ def _geometry(options: FigureOptions, out: Path) -> None:
         raise ValueError(f"figure geometry is of one model, got {len(options.sources)}")
     model = load(str(options.sources[0]))
     network = model.denoiser
-    if model.weights is None or model.family.name != "dsl":
+    if model.weights is None or not hasattr(network, "converter"):
         raise ValueError(f"{model.name} has no converter: figure geometry is of a DSL model")
     if options.tokens:
         encoded = {text: model.encode(text) for text in options.tokens}

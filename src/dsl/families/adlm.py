@@ -26,7 +26,7 @@ from dsl.models.mdlm import MDLM
 from dsl.models.network import ShapedNetwork
 from dsl.streams import Streams
 from dsl.teacher_forcing import Level, Masked
-from dsl.training.objective import Loss, Objective, counted, tallied
+from dsl.training.objective import Loss, Objective, counted, surprise, tallied
 from dsl.types import MASK, Logits, Mask, Noisy, Rows, Tokens
 
 
@@ -147,13 +147,6 @@ def anchors(tokens: Tokens, vocab_size: int, threshold: int) -> Mask:
     counts = torch.zeros(len(tokens), vocab_size, dtype=torch.long, device=tokens.device)
     counts = counts.scatter_add(1, tokens, torch.ones_like(tokens))
     return counts.gather(1, tokens) <= threshold
-
-
-def surprise(logits: Float[Tensor, "n v"], tokens: Tokens, at: Mask) -> Float[Tensor, "b l"]:
-    """Return -log p of the tokens at the chosen positions, and 0 elsewhere."""
-    losses = torch.zeros(tokens.shape, device=tokens.device)
-    losses[at] = nn.functional.cross_entropy(logits.float(), tokens[at], reduction="none")
-    return losses
 
 
 class AdlmFamily(Family):

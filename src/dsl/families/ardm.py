@@ -15,9 +15,9 @@ from dsl.families.mdlm import MdlmModel, MdlmShape
 from dsl.likelihoods.effort import Effort
 from dsl.likelihoods.estimate import Estimator
 from dsl.likelihoods.roar import Roar
-from dsl.streams import Streams, permutation, uniform
+from dsl.streams import Streams, permutation
 from dsl.teacher_forcing import Level, Masked
-from dsl.training.objective import Loss, Objective, counted, tallied
+from dsl.training.objective import Loss, Objective, counted, stratified, surprise, tallied
 from dsl.training.warp import falling
 from dsl.types import MASK, Mask, Tokens
 
@@ -70,7 +70,7 @@ class ArdmObjective(Objective):
     def forward(self, tokens: Tokens, streams: Streams, places: range, batch: int) -> Loss:
         """Show each sequence its own number of tokens, stratified over the global batch."""
         b, length = tokens.shape
-        u = stratified(streams, places, batch, tokens.device)
+        u = stratified(streams, places, batch, tokens.device, torch.float64)
         k = (u * length).long().clamp(max=length - 1)
         hidden = permutation((b, length), generator=streams, device=tokens.device) >= k
         losses = hidden_losses(self.model, tokens, hidden, hidden)
@@ -120,18 +120,6 @@ class ArdmFamily(Family):
         return [Masked()]
 
 
-def stratified(
-    streams: Streams, places: range, batch: int, device: torch.device
-) -> Float[Tensor, "b 1"]:
-    """Draw one number of [0, 1) for each item, in the stratum of its place in the global batch."""
-    stratum = torch.tensor(list(places), device=device).unsqueeze(1)
-    u = uniform((len(places), 1), generator=streams, dtype=torch.float64, device=device)
-    return (u + stratum) / batch
-
-
 def hidden_losses(model: MdlmModel, tokens: Tokens, hidden: Mask, at: Mask) -> Float[Tensor, "b l"]:
     """Return -log p(x_i | the tokens not hidden) at the chosen positions and 0 at the others."""
-    logits = model(Endpoints(tokens.masked_fill(hidden, MASK)), at=at).float()
-    losses = torch.zeros(tokens.shape, device=tokens.device)
-    losses[at] = nn.functional.cross_entropy(logits, tokens[at], reduction="none")
-    return losses
+    return surprise(model(Endpoints(tokens.masked_fill(hidden, MASK)), at=at), tokens, at)

@@ -26,7 +26,7 @@ from dsl.models.candi import CandiModel, CandiShape
 from dsl.models.config import NetworkShape, codebook_for
 from dsl.streams import Randomness, Streams, uniform
 from dsl.teacher_forcing import Level
-from dsl.training.objective import Loss, Objective, counted, tallied
+from dsl.training.objective import Loss, Objective, counted, surprise, tallied
 from dsl.types import MASK, Mask, Tokens
 
 
@@ -55,8 +55,7 @@ class CandiObjective(Objective):
         state = mixture(self.model, tokens, hidden, t.squeeze(1), streams)
         logits = self.model.at_mixture(state, t.squeeze(1))[hidden].float()
         right = tokens[hidden]
-        losses = torch.zeros(tokens.shape, device=tokens.device)
-        losses[hidden] = nn.functional.cross_entropy(logits, right, reduction="none")
+        losses = surprise(logits, tokens, hidden)
         codebook = self.model.codebook
         squared = torch.zeros(tokens.shape, device=tokens.device)
         squared[hidden] = (codebook[right] - posterior_mean(logits, codebook)).square().sum(dim=-1)

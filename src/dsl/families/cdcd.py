@@ -21,9 +21,8 @@ from dsl.families.recall import (
     ask_in_training,
     require_share,
 )
-from dsl.families.vp import stratified
 from dsl.streams import Streams
-from dsl.training.objective import Loss, Objective, counted, tallied
+from dsl.training.objective import Loss, Objective, counted, stratified, tallied
 from dsl.training.warp import Warp, WarpOptions
 from dsl.types import Tokens
 

@@ -18,9 +18,9 @@ from dsl.likelihoods.effort import Effort
 from dsl.likelihoods.estimate import Estimator
 from dsl.likelihoods.vlb import Vlb, step_nats
 from dsl.models.timed import TimedModel, TimedShape
-from dsl.streams import Streams, uniform
+from dsl.streams import Streams
 from dsl.teacher_forcing import AtTime, Level
-from dsl.training.objective import Loss, Objective, counted, tallied
+from dsl.training.objective import Loss, Objective, counted, stratified, tallied
 from dsl.types import Tokens
 
 MOST_STEPS = 1_000_000
@@ -74,9 +74,8 @@ class D3pmObjective(Objective):
     def forward(self, tokens: Tokens, streams: Streams, places: range, batch: int) -> Loss:
         """Spend each sequence on one step of T, the steps stratified over the global batch."""
         steps, kernel, alpha = self.model.config.timesteps, self.model.kernel, self.model.alpha
-        stratum = torch.tensor(list(places), device=tokens.device)
-        u = uniform((len(tokens),), generator=streams, dtype=torch.float64, device=tokens.device)
-        k = ((u + stratum) / batch * steps).floor().clamp(max=steps - 1) + 1
+        u = stratified(streams, places, batch, tokens.device, torch.float64).squeeze(1)
+        k = (u * steps).floor().clamp(max=steps - 1) + 1
         alpha_t, alpha_s = alpha(k / steps), alpha((k - 1) / steps)
         noisy = kernel.corrupt(tokens, alpha_t, generator=streams)
         logits = self.model.at_time(noisy, k / steps).float()

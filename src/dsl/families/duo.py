@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
@@ -15,10 +14,10 @@ from dsl.likelihoods.effort import Effort
 from dsl.likelihoods.estimate import Estimator
 from dsl.likelihoods.uniform_bound import LEAST_TIME, UniformBound, jump_nats
 from dsl.models.timed import TimedModel, TimedShape
-from dsl.streams import Streams, uniform
+from dsl.streams import Streams
 from dsl.teacher_forcing import AtTime, Level
 from dsl.training.duality import latents
-from dsl.training.objective import Loss, Objective, counted, tallied
+from dsl.training.objective import Loss, Objective, counted, stratified, tallied
 from dsl.types import Logits, Tokens
 
 TIMES = (0.1, 0.3, 0.5, 0.7, 0.9)
@@ -85,9 +84,8 @@ class DuoObjective(Objective):
 
     def forward(self, tokens: Tokens, streams: Streams, places: range, batch: int) -> Loss:
         """Spend each sequence on one time, the times stratified over the global batch."""
-        stratum = torch.tensor(list(places), device=tokens.device)
-        u = uniform((len(tokens),), generator=streams, device=tokens.device)
-        t = LEAST_TIME + (1 - LEAST_TIME) * (u + stratum) / batch
+        u = stratified(streams, places, batch, tokens.device).squeeze(1)
+        t = (1 - LEAST_TIME) * u + LEAST_TIME
         alpha, slope = self.model.alpha(t), self.model.alpha.slope(t)
         noisy, logits = self._asked(tokens, t, alpha, streams)
         losses = (1 - LEAST_TIME) * jump_nats(noisy, tokens, logits.float(), alpha, slope)

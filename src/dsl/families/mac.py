@@ -15,7 +15,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from dsl.families.ardm import hidden_losses, stratified
+from dsl.families.ardm import hidden_losses
 from dsl.families.family import Family
 from dsl.families.mdlm import MdlmModel, MdlmShape
 from dsl.likelihoods.causal import Causal
@@ -24,7 +24,7 @@ from dsl.likelihoods.estimate import Estimator
 from dsl.likelihoods.roar import Roar
 from dsl.streams import Streams, permutation, uniform
 from dsl.teacher_forcing import Level, Masked
-from dsl.training.objective import Loss, Objective
+from dsl.training.objective import Loss, Objective, stratified
 from dsl.types import Mask, Tokens
 
 Queries = Literal["conditional", "marginal"]
@@ -55,7 +55,7 @@ class MacObjective(Objective):
     def forward(self, tokens: Tokens, streams: Streams, places: range, batch: int) -> Loss:
         """Show each sequence one state of one query, the states stratified over the batch."""
         b, length = tokens.shape
-        u = stratified(streams, places, batch, tokens.device)
+        u = stratified(streams, places, batch, tokens.device, torch.float64)
         v = uniform((b, 1), generator=streams, dtype=torch.float64, device=tokens.device)
         known, size = drawn(self.config.queries, length, u, v)
         chosen = permutation((b, length), generator=streams, device=tokens.device) < size

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from dsl.alpha import Schedule
 from dsl.streams import Randomness, uniform
+from dsl.training.objective import stratified
 from dsl.types import Mask, Tokens
 
 LEAST_TIME = 1e-3
@@ -40,9 +41,7 @@ def moments(
         batch: The size of the global batch.
         device: Where the sequences are.
     """
-    u = uniform((len(places), 1), generator=streams, device=device)
-    stratum = torch.tensor(list(places), device=device).unsqueeze(1)
-    t = (1 - LEAST_TIME) * ((u + stratum) / batch) + LEAST_TIME
+    t = (1 - LEAST_TIME) * stratified(streams, places, batch, device) + LEAST_TIME
     time = t.double()  # in single precision 1 - α would lose what is small
     gone = 1 - alpha(time)
     # where nothing is gone nothing is masked, and any number will do

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import torch
 from torch import nn
 
 from dsl.families.family import Family
@@ -16,7 +15,7 @@ from dsl.likelihoods.masked_bound import MaskedBound
 from dsl.models.timed import TimedModel, TimedShape
 from dsl.streams import Streams, uniform
 from dsl.teacher_forcing import AtTime, Level
-from dsl.training.objective import Loss, Objective, counted, tallied
+from dsl.training.objective import Loss, Objective, counted, surprise, tallied
 from dsl.types import MASK, Tokens
 
 TIMES = (0.1, 0.3, 0.5, 0.7, 0.9)
@@ -56,10 +55,7 @@ class Md4Objective(Objective):
         at = moments(self.model.alpha, streams, places, batch, device)
         hidden = uniform(tokens.shape, generator=streams, device=device) < at.gone
         logits = self.model.at_time(tokens.masked_fill(hidden, MASK), at.t.squeeze(1))
-        losses = torch.zeros(tokens.shape, device=device)
-        losses[hidden] = nn.functional.cross_entropy(
-            logits[hidden].float(), tokens[hidden], reduction="none"
-        )
+        losses = surprise(logits[hidden], tokens, hidden)
         weighted = (1 - LEAST_TIME) * losses / at.wait
         parts = tallied(weighted) | {"masked": (losses.detach().sum(), hidden.sum())}
         return Loss(weighted.sum(), counted(tokens), parts)

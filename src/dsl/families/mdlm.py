@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Literal
 
-import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
@@ -24,7 +23,7 @@ from dsl.models.mdlm import MDLM, TokenEmbedding
 from dsl.models.network import ShapedNetwork
 from dsl.streams import Streams
 from dsl.teacher_forcing import Level, Masked
-from dsl.training.objective import Loss, Objective, counted, tallied
+from dsl.training.objective import Loss, Objective, counted, surprise, tallied
 from dsl.types import MASK, Mask, Noisy, Rows, Tokens
 
 
@@ -127,10 +126,7 @@ class MdlmObjective(Objective):
 
     def loss(self, logits: Float[Tensor, "n v"], tokens: Tokens, at: Moments, hidden: Mask) -> Loss:
         """Weigh what the logits of the masked positions cost."""
-        losses = torch.zeros(tokens.shape, device=tokens.device)
-        losses[hidden] = nn.functional.cross_entropy(
-            logits.float(), tokens[hidden], reduction="none"
-        )
+        losses = surprise(logits, tokens, hidden)
         weighted = losses / at.wait
         parts = tallied(weighted) | {"masked": (losses.detach().sum(), hidden.sum())}
         if self.config.weight == "plain":

@@ -17,9 +17,9 @@ from dsl.likelihoods.effort import Effort
 from dsl.likelihoods.estimate import Estimator
 from dsl.likelihoods.score_entropy import ScoreEntropy, corrupted, path_losses
 from dsl.models.timed import TimedModel, TimedShape
-from dsl.streams import Streams, uniform
+from dsl.streams import Streams
 from dsl.teacher_forcing import AtTime, Level
-from dsl.training.objective import Loss, Objective, counted, tallied
+from dsl.training.objective import Loss, Objective, counted, stratified, tallied
 from dsl.types import MASK, Logits, Mask, Tokens
 
 LEAST_TIME = 1e-3
@@ -85,10 +85,8 @@ class SeddObjective(Objective):
 
     def forward(self, tokens: Tokens, streams: Streams, places: range, batch: int) -> Loss:
         """Corrupt each sequence to its own time, the times stratified over the global batch."""
-        device = tokens.device
-        u = uniform((len(tokens),), generator=streams, device=device)
-        stratum = torch.tensor(list(places), device=device)
-        t = (1 - LEAST_TIME) * ((u + stratum) / batch) + LEAST_TIME
+        u = stratified(streams, places, batch, tokens.device).squeeze(1)
+        t = (1 - LEAST_TIME) * u + LEAST_TIME
         noisy = corrupted(self.model, tokens, t, generator=streams)
         losses = path_losses(self.model, noisy, tokens, t)
         return Loss(losses.sum(), counted(tokens), tallied(losses))

@@ -26,9 +26,9 @@ from dsl.models.codebook import UnitCodebook, initial_table
 from dsl.models.config import NetworkShape, codebook_for, require_codebook
 from dsl.models.dit import DiT
 from dsl.models.network import ShapedNetwork
-from dsl.streams import Streams, uniform
+from dsl.streams import Streams
 from dsl.teacher_forcing import LADDER, AtClock, Level
-from dsl.training.objective import Loss, Objective, Parts, counted, tallied
+from dsl.training.objective import Loss, Objective, Parts, counted, stratified, tallied
 from dsl.types import Codebook, Logits, Noisy, Tokens
 
 SNR_MIN = 1e-3
@@ -170,14 +170,6 @@ class VdmObjective(Objective):
             "error": ((error.detach() * ~at).sum(), (~at).sum()),
         }
         return Spent(inner, last, bound, parts)
-
-
-def stratified(
-    streams: Streams, places: range, batch: int, device: torch.device
-) -> Float[Tensor, "b 1"]:
-    """Draw a uniform number for each item, one in each of the batch's equal strata."""
-    stratum = torch.tensor(list(places), device=device).unsqueeze(1)
-    return (uniform((len(places), 1), generator=streams, device=device) + stratum) / batch
 
 
 class VpObjective(VdmObjective):

@@ -74,7 +74,7 @@ def noised(denoiser: Timed | Scored, state: State, generator: Randomness) -> Sta
 
 def unfinished(denoiser: Timed | Scored, state: State) -> Mask:
     """Choose the positions that a step may still change: what was revealed absorbs nothing more."""
-    return state.free & state.masked if denoiser.kernel.noise == "absorbing" else state.free
+    return state.free & denoiser.kernel.doubtful(state.tokens)
 
 
 def ask_at(denoiser: Timed, state: State, t: float, live: Mask) -> tuple[Logits, State]:

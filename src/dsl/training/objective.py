@@ -9,8 +9,8 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from dsl.streams import Streams
-from dsl.types import Tokens
+from dsl.streams import Randomness, Streams, uniform
+from dsl.types import Mask, Tokens
 
 Parts = dict[str, tuple[Tensor, Tensor]]
 """Sums and counts by name, so that batches and ranks can be averaged correctly."""
@@ -82,6 +82,26 @@ def tallied(losses: Float[Tensor, "b l"], **groups: Bool[Tensor, "b l"]) -> Part
         name: ((losses.detach() * at).sum(), at.sum())
         for name, at in {"all": everywhere, **groups}.items()
     }
+
+
+def stratified(
+    streams: Randomness,
+    places: range,
+    batch: int,
+    device: torch.device,
+    dtype: torch.dtype | None = None,
+) -> Float[Tensor, "b 1"]:
+    """Draw a number of [0, 1) for each item, in the stratum of its place in the global batch."""
+    stratum = torch.tensor(list(places), device=device).unsqueeze(1)
+    u = uniform((len(places), 1), generator=streams, dtype=dtype, device=device)
+    return (u + stratum) / batch
+
+
+def surprise(logits: Float[Tensor, "n v"], tokens: Tokens, at: Mask) -> Float[Tensor, "b l"]:
+    """Return -log p of the tokens at the chosen positions, and 0 elsewhere."""
+    losses = torch.zeros(tokens.shape, device=tokens.device)
+    losses[at] = nn.functional.cross_entropy(logits.float(), tokens[at], reduction="none")
+    return losses
 
 
 def counted(tokens: Tokens) -> Tensor:
