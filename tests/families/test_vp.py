@@ -37,6 +37,11 @@ VP = FAMILIES["vp"]
 TOKENS = torch.randint(5, (64, 6), generator=torch.Generator().manual_seed(0))
 
 
+CHAIN, FOUR = enumerated(oracle.markov(3, 3, sharpness=0.8)), oracle.markov(4, 3, sharpness=0.8)
+RANGES = {"vp": (1e-3, 60.0), "plaid": (math.exp(-6), math.exp(3)), "cdcd": (256 / 300**2, 64.0)}
+"""The SNRs of the families that are walked by vp@T."""
+
+
 class Told(Double):
     """An exact denoiser that is told the SNR and does not need it."""
 
@@ -76,6 +81,26 @@ def test_the_bound_of_an_exact_denoiser_is_the_truth(truth: oracle.Oracle) -> No
     prior = tokens.shape[1] * prior_nats(1e-3, truth.codebook.shape[1])
     error = 4 * float(estimate.stderr.square().sum().sqrt()) / 6
     assert abs(float((estimate.nats - exact).mean()) - prior) < error + 0.005
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+@pytest.mark.parametrize("family", RANGES)
+def test_at_the_snrs_of_each_family_it_is_so_within_a_few_hundredths(
+    family: str, seed: int
+) -> None:
+    """The network of another distribution gives that one's −log P: a wrong one is noticed."""
+    truth, tokens = (
+        oracle.markov(4, 3, seed=seed, sharpness=0.8),
+        FOUR.sample(200, generator=stream(1)),
+    )
+    network = Told(truth)
+    network.snr_range = RANGES[family]
+    found = VdmBound(replicates=8, draws=64)(network, tokens, generator=stream(2))
+    prior = 3 * prior_nats(network.snr_range[0], truth.codebook.shape[1])
+    error = 4 * float(found.stderr.square().sum().sqrt()) / len(tokens)
+    exact = -float(truth.log_prob(tokens).mean())
+    assert abs(float(found.nats.mean()) - prior - exact) < error < 0.04 * exact
+    assert abs(exact + float(FOUR.log_prob(tokens).mean())) > 1 or seed == 0
 
 
 def test_the_objective_is_the_bound() -> None:
@@ -142,11 +167,6 @@ def test_the_input_has_unit_variance_at_every_snr() -> None:
         z = observe(x, torch.full((16, 200), gamma), generator=stream(0))
         model.at_snr(z, torch.full((16,), gamma))
         assert float(seen[-1].detach().square().mean()) == pytest.approx(1.0, abs=0.03)
-
-
-CHAIN = enumerated(oracle.markov(3, 3, sharpness=0.8))
-RANGES = {"vp": (1e-3, 60.0), "plaid": (math.exp(-6), math.exp(3)), "cdcd": (256 / 300**2, 64.0)}
-"""The SNRs of the families that are walked by vp@T."""
 
 
 @pytest.mark.parametrize("family", RANGES)
