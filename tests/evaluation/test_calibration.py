@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -17,11 +19,15 @@ from dsl.evaluation.calibration import (
     reliability,
     risk_coverage,
 )
+from dsl.families.candi import AtMixture
+from dsl.families.sedd import AtScoreTime
 from dsl.families.table import FAMILIES
 from dsl.families.vp import VpModel, VpShape
 from dsl.loading import Model
 from dsl.streams import Streams, stream
-from dsl.teacher_forcing import LADDER, AtClock, AtSNR, Level, Masked
+from dsl.teacher_forcing import LADDER, AtClock, AtSNR, AtTime, Level, Masked
+from tests.exact_times import ExactScored, ExactTimed, enumerated
+from tests.families.test_candi import Exact as ExactMixed
 
 CHAIN = oracle.markov(6, 8)
 SHAPE = {"hidden_dim": 16, "cond_dim": 4, "n_blocks": 1, "n_heads": 2}
@@ -55,6 +61,29 @@ def test_an_exact_posterior_is_calibrated(level: Level) -> None:
     assert found.ece < 0.03
     assert 0.85 < found.temperature < 1.18
     assert abs(found.confidence - found.accuracy) < 0.03
+
+
+SHORT = enumerated(oracle.markov(4, 4))
+AT_TIMES = [
+    (ExactTimed(SHORT, "absorbing"), AtTime),
+    (ExactTimed(SHORT, "uniform"), AtTime),
+    (ExactScored(SHORT, "absorbing"), AtScoreTime),
+    (ExactScored(SHORT, "uniform"), AtScoreTime),
+    (ExactMixed(SHORT), AtMixture),
+]
+
+
+@pytest.mark.parametrize("t", [0.3, 0.8])
+@pytest.mark.parametrize(("network", "level"), AT_TIMES)
+def test_so_is_that_of_a_process_at_any_time(
+    network: Any, level: Callable[[float], Level], t: float
+) -> None:
+    """Whatever the network is asked: a posterior, score ratios, or tokens seen through noise."""
+    tokens = SHORT.sample(1500, generator=stream(0))
+    found = calibrate_at(network, tokens, level(t))
+    assert found.ece < 0.04
+    assert 0.8 < found.temperature < 1.25
+    assert abs(found.confidence - found.accuracy) < 0.04
 
 
 def test_too_sure_a_model_is_found_out_and_mended() -> None:

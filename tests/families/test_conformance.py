@@ -16,6 +16,7 @@ import torch
 from dsl import presets
 from dsl.automaton import Automaton
 from dsl.denoiser import Network, Question
+from dsl.drawing import Drawing, completions
 from dsl.evaluation.calibration import calibrate
 from dsl.families import table
 from dsl.families.family import ONCE_SHARED, Family
@@ -26,6 +27,7 @@ from dsl.likelihoods.effort import Effort
 from dsl.likelihoods.estimate import Estimator, Kind
 from dsl.models.config import ModelConfig
 from dsl.presets.names import PRESETS, example
+from dsl.provenance import about
 from dsl.scoring.score import score
 from dsl.scoring.validation import validator
 from dsl.serving import require_served
@@ -298,6 +300,26 @@ class TestSampling:
                 continue
             state = run(job.batch([0]))
             assert not state.masked.any() and int(state.tokens[0, 0]) == 0
+
+    def test_every_step_of_it_can_be_recorded(self, family: Family, tmp_path: Path) -> None:
+        """From nothing known to all tokens, calls added up, whatever the network is asked."""
+        model = loaded(family)
+        for number, name in enumerate(PRESETS):
+            path = presets.sampler(example(name, 3))
+            if not path.needs <= family.answers:
+                continue
+            texts = completions(model, path, [""], length=LENGTH, n=2)
+            trace = tmp_path / f"{number}.jsonl"
+            made = about(model, path, length=LENGTH, seed=0, given="", command=[])
+            drawing = Drawing(made, tmp_path / f"{number}.out", trace=trace)
+            samples = drawing.run(2, texts.parts(2)).samples
+            for index, sample in samples.items():
+                steps = [row for row in map(json.loads, trace.open()) if row["index"] == index]
+                assert steps[0]["masked_ratio"] == 1 and steps[-1]["masked_ratio"] == 0, name
+                assert steps[-1]["nfe"] == sample.nfe
+                assert all(one["nfe"] <= other["nfe"] for one, other in pairwise(steps))
+                assert all(len(row["snr"]) == LENGTH and min(row["snr"]) >= 0 for row in steps)
+                assert len(set(steps[-1]["snr"])) == 1, "all are revealed"
 
     def test_what_one_network_answers_begins_with_what_its_family_does(
         self, family: Family
