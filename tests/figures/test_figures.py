@@ -2,11 +2,13 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from dsl.cli.main import main
 from dsl.figures.curves import read
+from dsl.figures.tradeoff import tradeoff
 
 pytest.importorskip("matplotlib", reason="the extra 'figures' is not installed")
 
@@ -40,3 +42,32 @@ def test_what_is_no_run_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[st
     (tmp_path / "r.json").write_text("{}")
     assert main(["figure", "tradeoff", str(tmp_path / "r.json"), "--out", out]) == 1
     assert "is not the results.json" in capsys.readouterr().err
+
+
+def test_lines_can_be_told_apart_and_look_the_same_in_every_panel(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of many models, one of which has no score in the first panel."""
+    axes = pytest.importorskip("matplotlib.axes")
+    looks: list[tuple[float, str, str]] = []
+    plain = axes.Axes.errorbar
+
+    def noted(self: Any, x: Any, y: Any, **style: Any) -> Any:
+        looks.append((y[0] % 100, style["color"], style["marker"]))
+        return plain(self, x, y, **style)
+
+    monkeypatch.setattr(axes.Axes, "errorbar", noted)
+    rows = [
+        {
+            "model": f"m{n}",
+            "sampler": "roar",
+            "nfe": 8.0,
+            "genppl": 100.0 + n,
+            "judged_bits": 1.0 * n,
+        }
+        for n in range(23)
+    ]
+    del rows[3]["genppl"]
+    tradeoff(rows, {"genppl": 30.0}, tmp_path / "many.svg")
+    assert len(looks) == 22 + 23
+    assert len(set(looks)) == 23 == len({(colour, marker) for _, colour, marker in looks})
