@@ -222,7 +222,7 @@ def same_marginals(kind: str, *, draws: int = 40_000, steps: int = 150) -> None:
 
 @pytest.mark.parametrize(
     "kind",
-    ["shared", *(pytest.param(k, marks=pytest.mark.slow) for k in ("random order", "tabulated"))],
+    [pytest.param(k, marks=pytest.mark.slow) for k in ("shared", "random order", "tabulated")],
 )
 def test_conditional_and_unconditional_sde_share_their_marginals(kind: str) -> None:
     same_marginals(kind)

@@ -112,6 +112,7 @@ def test_a_full_disk_is_named_and_what_was_whole_is_kept(
     assert 0 in Store.open(path, {"seed": 0}).done
 
 
+@pytest.mark.slow
 def test_a_second_command_is_refused_and_loses_nothing(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

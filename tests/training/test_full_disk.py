@@ -49,7 +49,7 @@ def hidden(folder: Path) -> list[Path]:
     [
         pytest.param(64, [], id="what it is made of", marks=pytest.mark.slow),
         pytest.param(1_000, TALKATIVE, id="the log", marks=pytest.mark.slow),
-        pytest.param(200_000, [], id="the first checkpoint"),
+        pytest.param(200_000, [], id="the first checkpoint", marks=pytest.mark.slow),
     ],
 )
 def test_a_run_goes_on_when_there_is_room_again(
