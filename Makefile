@@ -29,7 +29,7 @@ test-slow: $(READY)
 	$(BIN)/pytest -n 2 -m slow
 
 # What is computed must hold with the kernels of other CPUs too: plain ones, and those of AVX2.
-NUMERICAL := models likelihoods sampling families training test_laws.py
+NUMERICAL := models likelihoods samplers families training apps/zoo core
 test-cpus: $(READY)
 	ATEN_CPU_CAPABILITY=default $(BIN)/pytest -n 2 -m "not slow" $(NUMERICAL:%=tests/%)
 	ATEN_CPU_CAPABILITY=avx2 ONEDNN_MAX_CPU_ISA=AVX2 $(BIN)/pytest -n 2 -m "not slow" $(NUMERICAL:%=tests/%)

@@ -8,8 +8,8 @@ from __future__ import annotations
 import torch
 
 import dsl
-from dsl.diagnostics.leave_one_out import leave_one_out
-from dsl.evidence import Confident, Hint, Unknown
+from dsl.conditioning.evidence import Confident, Hint, Unknown
+from dsl.evaluation import leave_one_out
 
 READ = "The presidemt of the United ______ of America"
 SURE = {11: 0.4}

@@ -7,9 +7,8 @@ raises all tokens together, and reads them off at the end.
 from __future__ import annotations
 
 import dsl
-from dsl.presets import sampler
-from dsl.sampling.state import State
-from dsl.streams import Streams
+from dsl.core import Streams
+from dsl.samplers import State, sampler
 
 model = dsl.load("text8-tiny")
 for name in ("mdlm@8", "remdm-loop@8", "localize@8"):

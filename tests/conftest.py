@@ -11,10 +11,10 @@ import torch
 from hypothesis import HealthCheck, settings
 from torch import Tensor
 
-from dsl import oracle
+from dsl.core import oracle
+from dsl.core.streams import stream
 from dsl.models.config import ModelConfig
-from dsl.models.model import DSLModel
-from dsl.streams import stream
+from dsl.models.dsl import DSLModel
 
 R = TypeVar("R", pytest.TestReport, pytest.CollectReport)
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from dsl.denoiser import Endpoints
-from dsl.oracle import Oracle
-from dsl.types import MASK
+from dsl.core.denoiser import Endpoints
+from dsl.core.oracle import Oracle
+from dsl.core.types import MASK
 from tests.doubles import Double
 
 

@@ -8,9 +8,9 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from dsl.alpha import Linear, Schedule
-from dsl.kernel import Kernel, Noise
-from dsl.oracle import Enumerated, Oracle
+from dsl.apps.zoo.kernel import Kernel, Noise
+from dsl.core.alpha import Linear, Schedule
+from dsl.core.oracle import Enumerated, Oracle
 from tests.doubles import Double
 
 

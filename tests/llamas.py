@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from dsl.data import stories
-from dsl.data.pieces import BYTES, Pieces
-from dsl.models.llama_import import read_llama2c
+from dsl.apps.stories import corpus as stories
+from dsl.checkpoints.llama import read_llama2c
+from dsl.data.tokenizers import BYTES, Pieces
 
 SMALL = {"width": 16, "inner": 24, "blocks": 2, "heads": 4, "groups": 2, "v": 300, "length": 24}
 

@@ -7,8 +7,6 @@ import json
 import re
 import runpy
 import shlex
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import redirect_stdout, suppress
 from importlib import import_module
@@ -17,14 +15,13 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks import __main__ as bench
 from dsl.cli.main import VERBS, main, usage
-from dsl.families.table import FAMILIES
 from tests.llamas import small_teacher
 
 ROOT = Path(__file__).parent.parent
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
-EXTENDING = ROOT / "docs/extending.md"
 FRONT = PAGES[0]
 TYPED = [FRONT, *(pytest.param(page, marks=pytest.mark.slow) for page in PAGES[1:])]
 """The front door is tried with every test; the other pages, which take minutes, with the slow."""
@@ -61,16 +58,6 @@ def blocks(page: Path, language: str) -> list[str]:
     return re.findall(rf"```{language}\n(.*?)```", page.read_text(), flags=re.DOTALL)
 
 
-def files_of(page: Path) -> dict[str, str]:
-    """The blocks of a page that are files: their first line is a name."""
-    named = {re.match(r"# (\w+\.py)\n", block): block for block in blocks(page, "python")}
-    return {name[1]: block for name, block in named.items() if name}
-
-
-def typed_blocks(page: Path) -> list[str]:
-    return [block for block in blocks(page, "python") if block not in files_of(page).values()]
-
-
 @pytest.fixture
 def elsewhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """A directory to work in, with a cache of its own and some texts."""
@@ -93,11 +80,6 @@ def elsewhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     return tmp_path
 
 
-def python(*words: str) -> subprocess.CompletedProcess[str]:
-    """Run Python in a process of its own, so that names registered there stay there."""
-    return subprocess.run([sys.executable, *words], capture_output=True, text=True)
-
-
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_every_block_says_what_it_is(page: Path) -> None:
     """So that none is passed over below."""
@@ -108,97 +90,32 @@ def test_every_block_says_what_it_is(page: Path) -> None:
 def test_there_is_something_to_type() -> None:
     typed = sum(len("".join(blocks(page, "bash")).splitlines()) for page in PAGES)
     assert typed > 30
-    assert sum(len(typed_blocks(page)) for page in PAGES) > 5
-    assert len(files_of(EXTENDING)) == 3
+    assert sum(len(blocks(page, "python")) for page in PAGES) > 5
     assert EXAMPLES
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("page", [p for p in PAGES if not files_of(p)], ids=lambda p: p.stem)
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.stem)
 def test_python_blocks_run(page: Path, capsys: pytest.CaptureFixture[str], elsewhere: Path) -> None:
     namespace: dict[str, object] = {}
-    for block in typed_blocks(page):
+    for block in blocks(page, "python"):
         exec(compile(block, page.name, "exec"), namespace)
         assert capsys.readouterr().out
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("page", [p for p in PAGES if files_of(p)], ids=lambda p: p.stem)
-def test_python_blocks_run_with_the_files_of_their_page(page: Path, elsewhere: Path) -> None:
-    for name, text in files_of(page).items():
-        Path(name).write_text(text)
-    parts = typed_blocks(page)
-    Path("typed.py").write_text("\nprint('* * *')\n".join(parts))
-    done = python("typed.py")
-    assert done.returncode == 0, done.stderr
-    printed = done.stdout.split("* * *\n")
-    assert len(printed) == len(parts)
-    assert all(printed)
-
-
-def test_the_sampler_of_the_page_is_exact_one_token_at_a_time(elsewhere: Path) -> None:
-    """With as many steps as tokens nothing is decided in parallel, so the oracle's law holds."""
-    Path("easiest_first.py").write_text(files_of(EXTENDING)["easiest_first.py"])
-    words = ["sample", "-n", "40", "--model", "oracle:cyclic-7", "--sampler", "easiest-first@7"]
-    texts = python("easiest_first.py", *words).stdout.split()
-    assert len(texts) == 40
-    assert {text for text in texts if text not in "ABCDEFGABCDEFG"} == set()
-    assert len(set(texts)) > 3
-
-
-ADDED = {
-    "easiest_first.py": (
-        "sample --model oracle:cyclic-7 --sampler easiest-first@7",
-        "unknown sampler 'easiest-first'",
-    ),
-    "unigram.py": (
-        "train cyclic --smoke --set objective=unigram --out run",
-        f"objective must be one of {', '.join(FAMILIES)}; got 'unigram'",
-    ),
-    "sums.py": ("data sums", "unknown corpus 'sums'"),
-}
-"""A command that takes the new name of each file, and what it is answered without the name."""
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("file", ADDED)
-def test_one_file_and_one_line_of_it_add_a_name(file: str, elsewhere: Path) -> None:
-    text = files_of(EXTENDING)[file]
-    without, lines = re.subn(r"^register\(.*\n", "", text, flags=re.MULTILINE)
-    assert lines == 1
-    command, refusal = ADDED[file]
-    Path(file).write_text(without)
-    refused = python(file, *command.split())
-    assert refused.returncode == 1
-    assert refusal in refused.stderr
-    Path(file).write_text(text)
-    done = python(file, *command.split())
-    assert done.returncode == 0, done.stderr
-    assert done.stdout
 
 
 @pytest.mark.timeout(1800)  # the page on evaluation takes two minutes alone
 @pytest.mark.parametrize("page", TYPED, ids=lambda page: page.stem)
 def test_commands_run(page: Path, capsys: pytest.CaptureFixture[str], elsewhere: Path) -> None:
-    for name, text in files_of(page).items():
-        Path(name).write_text(text)
     for line in "".join(blocks(page, "bash")).replace("\\\n", " ").splitlines():
         command = shlex.join(shlex.split(line, comments=True))
-        file = re.match(r"python (\w+\.py) ", command)
-        if file and file[1] in files_of(page):
-            command = command.replace(file[0], "dsl ", 1)
         for pattern, smaller in SMALLER.items():
             command = re.sub(pattern, smaller, command)
         if not command.startswith("dsl "):
             assert_known(command)
             continue
         words = shlex.split(command)[1:]
-        if file:
-            done = python(file[1], *words)
-            status, out, err = done.returncode, done.stdout, done.stderr
-        else:
-            status = main(words)
-            out, err = capsys.readouterr()
+        status = main(words)
+        out, err = capsys.readouterr()
         if status and "It comes with the" in err:
             pytest.skip(err.strip())
         assert status == 0, f"{line}\n{err}"
@@ -209,10 +126,11 @@ def assert_known(command: str) -> None:
     """Whatever else is typed is a target of the Makefile, or enters the environment."""
     if command.startswith("make "):
         assert f"\n{command.split()[1]}:" in (ROOT / "Makefile").read_text(), command
-    elif match := re.match(r"(?:\.venv/bin/)?python -m (tools\.\w+)", command):
-        assert (ROOT / f"{match[1].replace('.', '/')}.py").is_file(), command
+    elif match := re.match(r"(?:\.venv/bin/)?python -m (tools\.\w+|benchmarks)", command):
+        path = ROOT / match[1].replace(".", "/")
+        assert path.with_suffix(".py").is_file() or path.is_dir(), command
     else:
-        assert command.startswith(("pip install ", "source ", "git clone ", "cd ")), command
+        assert command.startswith(("pip install ", "source ", "git clone ", "cd ", "uv ")), command
 
 
 @pytest.mark.slow
@@ -241,7 +159,7 @@ def quoted(page: Path) -> Iterator[str]:
 def test_files_that_a_page_names_exist(page: Path) -> None:
     """Paths are relative to the repository, to src/dsl or to tests."""
     named = {n for n in quoted(page) if re.fullmatch(r"[\w./-]+(\.(py|yaml|txt)|/)", n)}
-    written = {"model/", "site/", "page.txt", "FILE.py", *files_of(page)}
+    written = {"model/", "site/", "page.txt", "FILE.py"}
     homes = (ROOT, ROOT / "src/dsl", ROOT / "tests")
     missing = {n for n in named - written if not any((home / n).exists() for home in homes)}
     assert missing == set()
@@ -263,7 +181,7 @@ def test_what_the_map_of_the_paper_names_exists() -> None:
     names = set(quoted(ROOT / "docs/concepts.md"))
     tests = {name for name in names if "::" in name}
     code = {name for name in names if re.fullmatch(r"[a-z_]+(\.[A-Za-z_]+)+", name)}
-    code = {name for name in code if not name.endswith((".py", ".jsonl", ".yaml"))}
+    code = {name for name in code if not name.endswith((".py", ".json", ".jsonl", ".yaml"))}
     assert len(tests) > 10
     assert len(code) > 20
     for name in tests:
@@ -286,12 +204,11 @@ def found(name: str) -> bool:
     return True
 
 
-def test_every_module_has_its_place_in_the_map() -> None:
-    """The table of the tree names every file and folder of the package."""
+def test_the_drawing_of_the_tree_names_every_package() -> None:
     text = (ROOT / "docs/concepts.md").read_text()
-    homes = [path for path in (ROOT / "src/dsl").iterdir() if not path.name.startswith("_")]
-    names = {f"{path.name}/" if path.is_dir() else path.name for path in homes}
-    assert {name for name in names - {"py.typed"} if f"`{name}`" not in text} == set()
+    homes = [*(ROOT / "src/dsl").iterdir(), *(ROOT / "src/dsl/apps").iterdir()]
+    names = {f"{path.name}/" for path in homes if (path / "__init__.py").is_file()}
+    assert {name for name in names if name not in text} == set()
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
@@ -309,5 +226,14 @@ def options() -> set[str]:
     for verb in VERBS:
         with redirect_stdout(shown), suppress(SystemExit):
             main([verb, "--help"])
+    for group in ("repair", "divergence"):
+        with redirect_stdout(shown), suppress(SystemExit):
+            main(["evaluate", group, "--help"])
+    for item in ("figure", "toy"):
+        with redirect_stdout(shown), suppress(SystemExit):
+            main(["reproduce", item, "--help"])
+    with redirect_stdout(shown), suppress(SystemExit):
+        bench.main(["--help"])
     texts = shown.getvalue() + usage() + (ROOT / "tools/mutate.py").read_text()
-    return {*re.findall(OPTION, texts), "--nproc-per-node", "--strict"}  # torchrun's and mypy's
+    others = {"--nproc-per-node", "--strict", "--seed", "--python", "--torch-backend", "--no-deps"}
+    return {*re.findall(OPTION, texts), *others}  # those of torchrun, mypy and uv

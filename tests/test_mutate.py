@@ -49,7 +49,7 @@ def made(before: str, after: str) -> list[Mutant]:
 
 
 def test_faults_parse_and_differ_from_the_source_and_each_other() -> None:
-    for source in (EXAMPLE, (ROOT / "src/dsl/evidence.py").read_text()):
+    for source in (EXAMPLE, (ROOT / "src/dsl/conditioning/evidence.py").read_text()):
         found = mutants("example.py", source, defaults_of(source))
         programs = {ast.dump(ast.parse(m.apply(source))) for m in found}
         assert len(programs | {ast.dump(ast.parse(source))}) == len(found) + 1
@@ -162,7 +162,7 @@ def test_a_project_whose_tests_fail_is_refused(project: Project, tmp_path: Path)
 
 
 def test_a_seed_takes_the_same_faults_and_more_contain_fewer() -> None:
-    project = Project(ROOT, "dsl", {"evidence": TESTS["evidence"]})
+    project = Project(ROOT, "dsl", {"conditioning": TESTS["conditioning"]})
     few = [m.id for m in project.sample(20, seed=3)]
     assert few == [m.id for m in project.sample(20, seed=3)]
     assert set(few) < {m.id for m in project.sample(40, seed=3)}

@@ -36,8 +36,8 @@ def test_the_wheel_holds_the_package_and_nothing_else(wheel: Path) -> None:
     about = f"discrete_stochastic_localization-{dsl.__version__}.dist-info"
     modules = {str(p.relative_to(ROOT / "src")) for p in (ROOT / "src/dsl").rglob("*.py")}
     expected = {f"{about}/{name}" for name in METADATA} | {"dsl/py.typed"}
-    expected.add("dsl/data/stories15M.json")
-    expected |= {f"dsl/cookbook/{name}.yaml" for name in RECIPES}
+    expected.add("dsl/apps/stories/stories15M.json")
+    expected |= {f"dsl/recipes/{name}.yaml" for name in RECIPES}
     for name in MODELS:
         files = ("config.json", "model.safetensors", "tokenizer.json", "training.json")
         expected |= {f"dsl/weights/{name}/{file}" for file in files}

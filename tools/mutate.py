@@ -22,11 +22,12 @@ from tools.project import Project, equivalents
 from tools.trial import Result, Workplace, choose, measure
 
 TESTS: Mapping[str, Sequence[str]] = {
-    "sampling": ["tests/sampling", "tests/test_laws.py", "tests/test_generation.py"],
-    "likelihoods": ["tests/likelihoods", "tests/test_laws.py"],
+    "samplers": ["tests/samplers", "tests/core/test_laws.py", "tests/generation"],
+    "likelihoods": ["tests/likelihoods", "tests/core/test_laws.py"],
+    "families": ["tests/families", "tests/training"],
     "training": ["tests/training"],
     "evaluation": ["tests/evaluation"],
-    "evidence": ["tests/test_evidence.py", "tests/test_laws.py", "tests/test_generation.py"],
+    "conditioning": ["tests/conditioning", "tests/core/test_laws.py", "tests/generation"],
 }
 """The tests of each mutated module or package of dsl; its own come first."""
 

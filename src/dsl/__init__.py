@@ -6,110 +6,59 @@
     >>> z = dsl.observe(x, x.new_full(x.shape[:2], 4.0))    # seen at SNR 4
     >>> logits = oracle(z)                                  # no time, no noise level
 
+Use a model: `load`, `generate`, `infill`, `correct`, `likelihood`.
+Train and measure: `train`, `calibrate`, `evaluate`, `compare`.
+Say what is known: `Known`, `Unknown`, `Confident`, `Allowed`, `NBest`, `Observed`,
+`Evidence`, `given`.
+The mathematics: `observe`, `advance`, `endpoint`, `posterior_mean`, `Denoiser`, `Endpoints`,
+`State`, and the modules `channel`, `oracle`, `path`, `snr` and `sphere`.
+More is in the packages `core`, `conditioning`, `models`, `families`, `samplers`, `likelihoods`,
+`data`, `checkpoints`, `generation`, `evaluation` and `training`.
+
 Names are imported when they are first used, so that `import dsl` costs nothing.
 """
 
-from __future__ import annotations
+from typing import TYPE_CHECKING
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
-
+from dsl._util.lazy import exports
 from dsl.version import __version__ as __version__
 
 if TYPE_CHECKING:
-    from dsl import channel, evidence, families, oracle, path, presets, sampling, snr, sphere
-    from dsl.channel import advance, endpoint, observe
-    from dsl.correction.correct import correct
-    from dsl.denoiser import Denoiser, Endpoints, posterior_mean
-    from dsl.evaluation.calibration import calibrate
-    from dsl.evaluation.comparison import compare
-    from dsl.evaluation.measurement import evaluate
-    from dsl.evidence import Evidence, given
-    from dsl.generation import generate, infill
-    from dsl.loading import load
-    from dsl.models.config import ModelConfig
-    from dsl.models.model import DSLModel
-    from dsl.runs import train
-    from dsl.scoring.texts import likelihood
-    from dsl.streams import Streams
-    from dsl.types import MASK
+    from dsl.apps.correct import correct as correct
+    from dsl.checkpoints import Model as Model
+    from dsl.checkpoints import load as load
+    from dsl.conditioning import Allowed as Allowed
+    from dsl.conditioning import Confident as Confident
+    from dsl.conditioning import Evidence as Evidence
+    from dsl.conditioning import Known as Known
+    from dsl.conditioning import NBest as NBest
+    from dsl.conditioning import Observed as Observed
+    from dsl.conditioning import Unknown as Unknown
+    from dsl.conditioning import given as given
+    from dsl.core import MASK as MASK
+    from dsl.core import Denoiser as Denoiser
+    from dsl.core import Endpoints as Endpoints
+    from dsl.core import Streams as Streams
+    from dsl.core import advance as advance
+    from dsl.core import channel as channel
+    from dsl.core import endpoint as endpoint
+    from dsl.core import observe as observe
+    from dsl.core import oracle as oracle
+    from dsl.core import path as path
+    from dsl.core import posterior_mean as posterior_mean
+    from dsl.core import snr as snr
+    from dsl.core import sphere as sphere
+    from dsl.evaluation import calibrate as calibrate
+    from dsl.evaluation import compare as compare
+    from dsl.evaluation import evaluate as evaluate
+    from dsl.evaluation import likelihood as likelihood
+    from dsl.generation import generate as generate
+    from dsl.generation import infill as infill
+    from dsl.models import DSLModel as DSLModel
+    from dsl.models import ModelConfig as ModelConfig
+    from dsl.samplers import Sampler as Sampler
+    from dsl.samplers import State as State
+    from dsl.samplers import sampler as sampler
+    from dsl.training import train as train
 
-_HOME = {
-    "advance": "dsl.channel",
-    "endpoint": "dsl.channel",
-    "observe": "dsl.channel",
-    "Denoiser": "dsl.denoiser",
-    "Endpoints": "dsl.denoiser",
-    "posterior_mean": "dsl.denoiser",
-    "Evidence": "dsl.evidence",
-    "given": "dsl.evidence",
-    "generate": "dsl.generation",
-    "infill": "dsl.generation",
-    "load": "dsl.loading",
-    "likelihood": "dsl.scoring.texts",
-    "train": "dsl.runs",
-    "compare": "dsl.evaluation.comparison",
-    "correct": "dsl.correction.correct",
-    "evaluate": "dsl.evaluation.measurement",
-    "calibrate": "dsl.evaluation.calibration",
-    "ModelConfig": "dsl.models.config",
-    "DSLModel": "dsl.models.model",
-    "Streams": "dsl.streams",
-    "MASK": "dsl.types",
-}
-_MODULES = (
-    "channel",
-    "evidence",
-    "families",
-    "oracle",
-    "path",
-    "presets",
-    "sampling",
-    "snr",
-    "sphere",
-)
-
-__all__ = [
-    "MASK",
-    "DSLModel",
-    "Denoiser",
-    "Endpoints",
-    "Evidence",
-    "ModelConfig",
-    "Streams",
-    "advance",
-    "calibrate",
-    "channel",
-    "compare",
-    "correct",
-    "endpoint",
-    "evaluate",
-    "evidence",
-    "families",
-    "generate",
-    "given",
-    "infill",
-    "likelihood",
-    "load",
-    "observe",
-    "oracle",
-    "path",
-    "posterior_mean",
-    "presets",
-    "sampling",
-    "snr",
-    "sphere",
-    "train",
-]
-
-
-def __getattr__(name: str) -> Any:
-    if name in _HOME:
-        return getattr(import_module(_HOME[name]), name)
-    if name in _MODULES:
-        return import_module(f"dsl.{name}")
-    raise AttributeError(f"module 'dsl' has no attribute {name!r}")
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
+__getattr__, __dir__ = exports(__name__, __file__)

@@ -12,19 +12,18 @@ from typing import Any
 
 import numpy as np
 import pytest
+from benchmarks.correction import damage, table
+from benchmarks.correction.damage import Damaged, Task
+from benchmarks.correction.measures import Share, count, judged, level, score
+from benchmarks.correction.rivals import Localized, Masked, Nobody, SpellChecker
+from benchmarks.correction.table import Row, contenders, measure
 
-from dsl.benchmarks.correction import damage, table
-from dsl.benchmarks.correction.damage import Damaged, Task
-from dsl.benchmarks.correction.measures import Share, count, judged, level, score
-from dsl.benchmarks.correction.rivals import Localized, Masked, Nobody, SpellChecker
-from dsl.benchmarks.correction.table import Row, contenders, measure
-from dsl.cli.main import main
-from dsl.correction.correct import Policy, correct
-from dsl.correction.formats import plain
-from dsl.correction.reading import Reading
-from dsl.correction.result import Correction
-from dsl.correction.symbol import Symbol
-from dsl.loading import load
+from benchmarks import __main__ as bench
+from dsl.apps.correct.corrector import Policy, correct
+from dsl.apps.correct.formats import plain
+from dsl.apps.correct.reading import Reading, Symbol
+from dsl.apps.correct.result import Correction
+from dsl.checkpoints.loading import load
 
 TEXT = "The history of the old town began with a bridge, and the river was never far away."
 
@@ -172,14 +171,15 @@ def test_a_benchmark_goes_on_where_it_stopped(
                 yield replace(made, rival=name, seed=seed)
 
     monkeypatch.setattr(table, "run", run)
-    order = ["bench", "correction", "--texts", "3", "--out", str(kept)]
+    order = ["correction", "--texts", "3", "--out", str(kept)]
     kept.write_text(json.dumps(asdict(replace(made, rival="first"))) + "\n")
-    assert main(order) == 0
+    bench.main(order)
     assert asked == [{("toy", "first")}] and len(kept.read_text().splitlines()) == 2
     assert "second" in capsys.readouterr().out
-    assert main(order) == 0 and len(kept.read_text().splitlines()) == 2
-    assert main([*order, "--seed", "1"]) != 0
-    assert "rows of 3 texts and seed 0, this run has 3 and 1" in capsys.readouterr().err
+    bench.main(order)
+    assert len(kept.read_text().splitlines()) == 2
+    with pytest.raises(ValueError, match="rows of 3 texts and seed 0, this run has 3 and 1"):
+        bench.main([*order, "--seed", "1"])
 
 
 @pytest.mark.slow
@@ -189,7 +189,7 @@ def test_a_benchmark_goes_on_where_it_stopped(
 )
 def test_worn_pages_are_read_with_errors_that_confidences_tell() -> None:
     pytest.importorskip("PIL")
-    from dsl.correction.trust import fit, labelled
+    from dsl.apps.correct.trust import fit, labelled
 
     long = " ".join([TEXT, "Its people made paper and glass, and sold both to the villages."] * 3)
     pages = [damage.page("heavy")(long, seed) for seed in range(6)]

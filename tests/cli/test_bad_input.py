@@ -16,18 +16,19 @@ import pytest
 import torch
 
 import dsl
-from dsl import recipes, strict
+from dsl._util import config as strict
+from dsl._util.files import parse_json, require_place
+from dsl.checkpoints.loading import BUNDLED
 from dsl.cli import options
 from dsl.cli.main import VERBS, main, run
-from dsl.files import parse_json, require_place
-from dsl.likelihoods.effort import Effort
-from dsl.loading import BUNDLED
+from dsl.core.path import Tabulated
+from dsl.likelihoods.estimate import Effort
 from dsl.models.config import ModelConfig
-from dsl.path import Tabulated
-from dsl.sampling.categorical import Draw
-from dsl.sampling.edm import Edm
-from dsl.sampling.localize import Localize
-from dsl.sampling.specification import from_data
+from dsl.samplers.draw import Draw
+from dsl.samplers.edm import Edm
+from dsl.samplers.localize import Localize
+from dsl.samplers.specification import from_data
+from dsl.training import recipe as recipes
 
 TOY = "oracle:cyclic-7"
 HUGE = 10**23
@@ -268,8 +269,10 @@ JUDGED = ["--reference", "cyclic-7", "--features", "none", "--judge", "none"]
 
 def numbers() -> Iterator[tuple[str, str, bool]]:
     """List the numeric options of all verbs, and whether they are whole numbers."""
-    for verb in VERBS:
-        kind = getattr(import_module(f"dsl.cli.{verb}"), f"{verb.capitalize()}Options")
+    for verb in (*VERBS, "repair", "divergence", "toy"):
+        if verb == "reproduce":
+            continue
+        kind = import_module(f"dsl.cli.{verb}").Options
         hints = get_type_hints(kind)
         for field in fields(kind):
             inner = {hints[field.name], *get_args(hints[field.name])}
@@ -280,12 +283,11 @@ def numbers() -> Iterator[tuple[str, str, bool]]:
 NEEDED: dict[str, dict[str, Any]] = {
     "likelihood": {"model": TOY, "corpus": "x.txt"},
     "calibrate": {"model": TOY, "corpus": "x.txt"},
-    "probe": {"model": TOY, "corpus": "x.txt"},
+    "repair": {"model": TOY, "corpus": "x.txt"},
     "divergence": {"model": TOY, "corpus": "x.txt"},
     "evaluate": {"samples": Path("x.jsonl"), "reference": "cyclic-7"},
     "compare": {"cells": (), "out": Path("out"), "reference": "cyclic-7"},
     "convert": {"system": "mdlm", "source": "x", "out": Path("out")},
-    "bench": {"what": "speed"},
     "infill": {"text": "a[3]"},
 }
 CHECKED_LATER = {("likelihood", "budget")}
@@ -297,7 +299,7 @@ class TestNumbers:
     def test_an_impossible_number_is_refused_with_its_name(
         self, verb: str, name: str, whole: bool
     ) -> None:
-        kind = getattr(import_module(f"dsl.cli.{verb}"), f"{verb.capitalize()}Options")
+        kind = import_module(f"dsl.cli.{verb}").Options
         valid = kind(**NEEDED.get(verb, {}))
         assert isinstance(valid, options.Checked)
         valid.check()
@@ -305,7 +307,7 @@ class TestNumbers:
         for value in () if (verb, name) in CHECKED_LATER else impossible:
             given = (value,) if isinstance(getattr(valid, name), tuple) else value
             flag = "-n" if name == "n" else f"--{name.replace('_', '-')}"
-            with pytest.raises(ValueError, match=f"^{flag} must lie in .* got ") as error:
+            with pytest.raises(ValueError, match=f"^({flag}|{name}) must .* got ") as error:
                 replace(valid, **{name: given}).check()
             assert "\n" not in str(error.value)
 
@@ -320,8 +322,7 @@ class TestNumbers:
             ("calibrate", TOY, "x.txt", "--bins", str(HUGE)),
             ("compare", f"{TOY}/mdlm@4", "--out", "x", *JUDGED, "--workers", str(HUGE)),
             ("convert", "float16", "text8-tiny", "x", "--codebook-dim", "0"),
-            ("bench", "speed", "--length", str(HUGE)),
-            ("toy", "--draws", str(HUGE)),
+            ("reproduce", "toy", "--draws", str(HUGE)),
         ],
     )
     def test_the_command_says_so(
@@ -334,7 +335,7 @@ class TestNumbers:
         self, capsys: pytest.CaptureFixture[str], value: str
     ) -> None:
         with pytest.raises(SystemExit) as stop:
-            main(["toy", "--draws", value])
+            main(["reproduce", "toy", "--draws", value])
         assert stop.value.code == 2 and f"'{value}'" in capsys.readouterr().err
 
 
@@ -350,7 +351,7 @@ class TestPlaces:
             ("infill", "a[3]", "--out"),
             ("evaluate", "samples.jsonl", *JUDGED, "--out"),
             ("compare", "text8-tiny/mdlm@4", *JUDGED, "--out"),
-            ("figure", "geometry", "text8-tiny", "--out"),
+            ("reproduce", "figure", "geometry", "text8-tiny", "--out"),
             ("train", "cyclic", "--out"),
             ("convert", "float16", "text8-tiny"),
             ("convert", "mdlm", "text8-tiny-mdlm"),
@@ -367,7 +368,7 @@ class TestPlaces:
         def works(*_: Any) -> None:
             raise AssertionError("a model was read for nothing")
 
-        monkeypatch.setattr("dsl.families.table.read", works)
+        monkeypatch.setattr("dsl.families.registry.read", works)
         monkeypatch.setattr("dsl.models.folder.load_tensors", works)
         file = tmp_path / "file"
         file.write_text("kept")
@@ -423,7 +424,7 @@ class TestFigures:
     ) -> None:
         path, out = tmp_path / "source.json", tmp_path / "out.svg"
         path.write_text(content)
-        assert str(path) in fails(capsys, "figure", what, str(path), "--out", str(out))
+        assert str(path) in fails(capsys, "reproduce", "figure", what, str(path), "--out", str(out))
         assert not out.exists()
 
 
@@ -459,9 +460,9 @@ class TestMessages:
         def fail(_: object) -> None:
             raise OSError("one\n  two " + "x" * 10_000)
 
-        monkeypatch.setattr("dsl.cli.toy.main", fail)
-        message = fails(capsys, "toy")
-        assert message.startswith("dsl toy: one two xxx") and message.endswith("x…\n")
+        monkeypatch.setattr("dsl.cli.demo.main", fail)
+        message = fails(capsys, "demo")
+        assert message.startswith("dsl demo: one two xxx") and message.endswith("x…\n")
 
     def test_torch_says_in_its_own_way_that_memory_is_short(
         self, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
@@ -469,16 +470,16 @@ class TestMessages:
         def fail(_: object) -> None:
             torch.empty(2**60)
 
-        monkeypatch.setattr("dsl.cli.toy.main", fail)
-        assert "not enough memory" in fails(capsys, "toy")
+        monkeypatch.setattr("dsl.cli.demo.main", fail)
+        assert "not enough memory" in fails(capsys, "demo")
 
     def test_a_fault_of_ours_is_not_hidden(self, monkeypatch: pytest.MonkeyPatch) -> None:
         def fail(_: object) -> None:
             raise RuntimeError("a bug")
 
-        monkeypatch.setattr("dsl.cli.toy.main", fail)
+        monkeypatch.setattr("dsl.cli.demo.main", fail)
         with pytest.raises(RuntimeError, match="a bug"):
-            run("toy", [])
+            run("demo", [])
 
     def test_yaml_that_names_a_type_or_a_key_twice(self) -> None:
         for text in ("!!bool x", "!!timestamp 5", "!!int ''", "a: 1\na: 2", "- " * 20_000):

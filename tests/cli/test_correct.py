@@ -92,12 +92,12 @@ def test_a_fit_is_made_and_used(tmp_path: Path, capsys: pytest.CaptureFixture[st
 @pytest.mark.parametrize(
     "arguments, message",
     [
-        (["nowhere.txt"], "there is no file nowhere.txt"),
+        (["nowhere.txt"], "file not found: nowhere.txt"),
         (["page.txt", "--threshold", "1.5"], "threshold"),
-        (["page.txt", "--gap", "ab"], "--gap is one character"),
+        (["page.txt", "--gap", "ab"], "--gap must be one character"),
         (["page.txt", "other.txt"], "several files need --out"),
-        (["page.txt", "page.txt", "--out", "d"], "two of the files are called"),
-        (["page.txt", "--fit", "page.txt"], "--fit needs one file"),
+        (["page.txt", "page.txt", "--out", "d"], "several input files have the name"),
+        (["page.txt", "--fit", "page.txt"], "--fit needs exactly one input file"),
         (["page.txt", "--trust", "none.json", *MODEL], "no fitted confidence at none.json"),
         (["page.txt", "--model", "text8-tiny-mdlm"], "cannot correct text"),
         (["page.txt", "--model", "nowhere"], "no model 'nowhere'"),

@@ -10,11 +10,11 @@ import pytest
 import torch
 
 import dsl
-from dsl import oracle
+from dsl.checkpoints.loading import Model, load
 from dsl.cli.main import main
-from dsl.loading import Model, load
-from dsl.scoring.score import score
-from dsl.streams import stream
+from dsl.core import oracle
+from dsl.core.streams import stream
+from dsl.evaluation.scoring import score
 
 LETTERS = "abcdef"
 
@@ -127,8 +127,8 @@ def test_mistakes_are_one_line(
     [
         ("abXYZcde\n", "outside the model's vocabulary: 'XYZ'"),
         ("abc\nabc\n", "oracle:markov has sequences of 8 tokens, not of 3"),
-        ("\n", "bad.txt has no text"),
-        ("", "bad.txt has no text"),
+        ("\n", "bad.txt contains no text"),
+        ("", "bad.txt contains no text"),
     ],
 )
 def test_bad_corpora_are_explained(

@@ -11,7 +11,7 @@ import pytest
 
 from dsl.cli.main import VERBS, main
 
-TOY = ("toy", "--draws", "300", "--steps", "50", "--size", "4")
+TOY = ("reproduce", "toy", "--draws", "300", "--steps", "50", "--size", "4")
 FULL = Path("/dev/full")
 needs_full = pytest.mark.skipif(not FULL.exists(), reason="a device that is always full")
 
@@ -41,14 +41,16 @@ def test_an_ascii_terminal_gets_the_numbers_spelled(tmp_path: Path) -> None:
 
 
 def test_a_mistake_is_told_on_an_ascii_terminal() -> None:
-    answer = run("toy", "--size", "1", PYTHONIOENCODING="ascii")
+    answer = run("reproduce", "toy", "--size", "1", PYTHONIOENCODING="ascii")
     assert answer.returncode == 1
-    assert answer.stderr == b"dsl toy: --size must lie in 2 ... 26, got 1\n"
+    assert answer.stderr == b"dsl reproduce: --size must lie in 2 ... 26, got 1\n"
 
 
 @needs_full
 @pytest.mark.parametrize("unbuffered", ["", "1"])
-@pytest.mark.parametrize("arguments", [("--help",), ("--version",), (), TOY, ("toy", "--help")])
+@pytest.mark.parametrize(
+    "arguments", [("--help",), ("--version",), (), TOY, ("reproduce", "toy", "--help")]
+)
 def test_what_cannot_be_written_is_one_line(arguments: tuple[str, ...], unbuffered: str) -> None:
     answer = run_full(*arguments, PYTHONUNBUFFERED=unbuffered)
     assert answer.returncode == 1
@@ -82,7 +84,9 @@ def test_a_reader_that_leaves_is_no_error() -> None:
     assert answer.returncode == 141 and answer.stderr == b""
 
 
-@pytest.mark.parametrize("arguments", [(b"t\xffy",), (b"toy", b"--size", b"\xc3\x28")])
+@pytest.mark.parametrize(
+    "arguments", [(b"t\xffy",), (b"reproduce", b"toy", b"--size", b"\xc3\x28")]
+)
 def test_bytes_that_are_no_text_are_refused(arguments: tuple[bytes, ...]) -> None:
     answer = run(*arguments)
     assert answer.returncode == 2 and answer.stdout == b""
@@ -95,6 +99,6 @@ def test_want_of_memory_is_one_line(
     def fails(_: object) -> None:
         raise MemoryError
 
-    monkeypatch.setattr("dsl.cli.toy.main", fails)
-    assert main(["toy"]) == 1
-    assert capsys.readouterr().err == "dsl toy: not enough memory; ask for less at a time\n"
+    monkeypatch.setattr("dsl.cli.demo.main", fails)
+    assert main(["demo"]) == 1
+    assert capsys.readouterr().err == "dsl demo: not enough memory; ask for less at a time\n"

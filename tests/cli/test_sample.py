@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from dsl import loading
+from dsl.checkpoints import loading as loading
 from dsl.cli.main import main
 from dsl.cli.options import DEFAULT_MODEL
-from dsl.sample_file import Sample, Store, read
+from dsl.generation.samples import Sample, Store, read
 
 
 def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
@@ -180,9 +180,9 @@ def test_a_full_specification(capsys: pytest.CaptureFixture[str], tmp_path: Path
             ["infill", "ab[ten]", *LETTERS],
             "a gap is written as its length, such as [12]; got [ten]",
         ),
-        (["sample", "-n", "0"], "-n must lie in 1 … 10,000,000, got 0"),
+        (["sample", "-n", "0"], "n must be at least 1, got 0"),
         (["sample", "--sampler", "nowhere.yaml"], "nowhere.yaml"),
-        (["sample", "--length", "0"], "--length must lie in 1 … 1,000,000, got 0"),
+        (["sample", "--length", "0"], "length must be at least 1, got 0"),
         (["sample", "--device", "abacus"], "device 'abacus' cannot be used"),
     ],
 )

@@ -11,9 +11,9 @@ import pytest
 
 from dsl.data import catalogue
 from dsl.data.blocks import read_texts
-from dsl.data.cache import default_cache
 from dsl.data.catalogue import Origin, origin_of, register
 from dsl.data.corpora import prepare, verify
+from dsl.data.sources import default_cache
 from dsl.data.tokenizers import characters
 from dsl.data.windows import tokenise
 
@@ -47,7 +47,7 @@ windows.tokenise(corpus, "train", characters("half"))
 
 @pytest.fixture
 def mine(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(catalogue, "ORIGINS", dict(catalogue.ORIGINS))
+    monkeypatch.setattr(catalogue.CORPORA, "_loaded", dict(catalogue.CORPORA._loaded))
     register("mine", Origin(lambda *_: [b"half a text ", b"and the rest"], 2, None, "here", "mine"))
 
 

@@ -71,7 +71,9 @@ def test_files_of_ones_own(tmp_path: Path) -> None:
 
 
 def test_what_goes_wrong_is_said(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="unknown corpus 'texd8'; expected one of text8"):
+    with pytest.raises(
+        ValueError, match="unknown corpus 'texd8'; expected one of benzenes, english"
+    ):
         prepare("texd8", tmp_path)
     corpus = prepare("cyclic-5", tmp_path)
     with pytest.raises(ValueError, match="has no split 'dev'; expected one of train, validation"):

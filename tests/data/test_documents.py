@@ -14,7 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dsl.data.corpora import Corpus, prepare
-from dsl.data.documents import Documents, blocks, document, padding
+from dsl.data.document_ends import document, padding
+from dsl.data.documents import Documents, blocks
 from dsl.data.tokenizers import byte_level, mdlm_text8
 from dsl.data.windows import tokenise
 

@@ -11,14 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dsl.data import english, sources
+from dsl.data.bpe import tokenizer_of
+from dsl.data.cleaning import ENGLISH_ALPHABET, OTHER, fold
 from dsl.data.corpora import prepare
-from dsl.data.folding import ENGLISH_ALPHABET, OTHER, fold
-from dsl.data.tokenizer_choice import tokenizer_of
 from dsl.data.tokenizers import decode, encode
 from dsl.data.windows import tokenise
-from dsl.families.table import DSL
+from dsl.families.dsl import DSL
 from dsl.models.config import ModelConfig
-from dsl.recipes import COOKBOOK, read
+from dsl.training.recipe import RECIPES, read
 
 
 class TestFolding:
@@ -126,7 +126,7 @@ def test_the_corpus_is_some_of_each_source(tmp_path: Path, monkeypatch: pytest.M
     assert sorted(whole) == sorted(
         [SENTENCE, f"{SENTENCE}\n{SENTENCE}", "In the beginning. God's day.", "Another chapter."]
     )
-    recipe = read(COOKBOOK / "english-tiny.yaml")
+    recipe = read(RECIPES / "english-tiny.yaml")
     tokenizer = tokenizer_of(
         corpus, recipe.data.tokenizer, tmp_path, kept=tmp_path / "none", on_progress=lambda *_: None
     )

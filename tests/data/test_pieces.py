@@ -9,13 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dsl.data import stories
-from dsl.data.cutting import cut, most_frequent
-from dsl.data.pieces import BYTES, END, Pieces, spaced, within
-from dsl.data.tokenizers import byte_level, decode, encode, ends
-from dsl.hints import Known, Unknown
-from dsl.known_text import parse_gaps
-from dsl.loading import load
+from dsl.apps.stories import corpus as stories
+from dsl.checkpoints.llama import cut, most_frequent
+from dsl.checkpoints.loading import load
+from dsl.conditioning.hints import Known, Unknown
+from dsl.data.tokenizers import BYTES, END, Pieces, byte_level, decode, encode, ends, spaced, within
+from dsl.generation.prompts import parse_gaps
 from tests.llamas import small_teacher, tokenizer_bin
 
 WORDS = [" t", "he", " the", " c", "at", " cat", " s", " sat", "on", " on", "th", "her", " ", "a",

@@ -9,25 +9,20 @@ import pytest
 import torch
 from torch import Tensor
 
-from dsl import oracle
+from dsl.apps.zoo.candi import AtMixture
+from dsl.apps.zoo.protocols import AtTime
+from dsl.apps.zoo.sedd import AtScoreTime
+from dsl.checkpoints.loading import Model
 from dsl.cli.main import main
-from dsl.denoiser import Endpoints
-from dsl.evaluation.calibration import (
-    answers,
-    calibrate,
-    calibrate_at,
-    reliability,
-    risk_coverage,
-)
-from dsl.families.candi import AtMixture
-from dsl.families.sedd import AtScoreTime
-from dsl.families.table import FAMILIES
+from dsl.core import oracle
+from dsl.core.denoiser import Endpoints
+from dsl.core.streams import Streams, stream
+from dsl.evaluation.calibration import answers, calibrate, calibrate_at, reliability, risk_coverage
+from dsl.families.levels import LADDER, AtClock, AtSNR, Level, Masked
+from dsl.families.registry import FAMILIES
 from dsl.families.vp import VpModel, VpShape
-from dsl.loading import Model
-from dsl.streams import Streams, stream
-from dsl.teacher_forcing import LADDER, AtClock, AtSNR, AtTime, Level, Masked
+from tests.apps.zoo.test_candi import Exact as ExactMixed
 from tests.exact_times import ExactScored, ExactTimed, enumerated
-from tests.families.test_candi import Exact as ExactMixed
 
 CHAIN = oracle.markov(6, 8)
 SHAPE = {"hidden_dim": 16, "cond_dim": 4, "n_blocks": 1, "n_heads": 2}

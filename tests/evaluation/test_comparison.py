@@ -9,16 +9,14 @@ from typing import Any
 
 import pytest
 
+from dsl.checkpoints.loading import Model, load
 from dsl.cli.main import main
-from dsl.evaluation import comparison
-from dsl.evaluation.cell import Cell
-from dsl.evaluation.comparison import Grid
-from dsl.evaluation.fairness import Difference, differences
-from dsl.evaluation.protocol import text_hash
+from dsl.evaluation import comparison as comparison
+from dsl.evaluation.comparison import Cell, Difference, Grid, differences
 from dsl.evaluation.settings import JudgeSettings
-from dsl.loading import Model, load
-from dsl.presets import sampler
-from dsl.sampling.specification import to_data
+from dsl.evaluation.suite import text_hash
+from dsl.samplers.registry import sampler
+from dsl.samplers.specification import to_data
 
 
 def result(name: str, nfe: float) -> dict[str, Any]:
@@ -65,9 +63,9 @@ def test_calls_top_p_and_training_are_held_together() -> None:
     [
         (["nosuch/mdlm@T"], "no model 'nosuch'"),
         (["text8-tiny/mdlm@0"], "at least 1 step"),
-        (["text8-tiny-mdlm/edm@T"], "cannot be asked about states between mask and token"),
-        (["text8-tiny-ar/mdlm@T"], "it is served by causal"),
-        (["text8-tiny-vp/roar"], "it is served by vp@T"),
+        (["text8-tiny-mdlm/edm@T"], "does not fit this sampler, which asks a Continuous"),
+        (["text8-tiny-ar/mdlm@T"], "Samplers that fit: causal"),
+        (["text8-tiny-vp/roar"], "Samplers that fit: vp@T"),
         (["text8-tiny/mdlm@T", "--reference", "texd8"], "unknown corpus 'texd8'"),
         (["text8-tiny/mdlm@T", "--judge", "nowhere"], "no model directory at 'nowhere'"),
         (["text8-tiny/mdlm@T", "--device", "cuda:7"], "device 'cuda:7' cannot be used"),

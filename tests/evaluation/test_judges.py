@@ -12,10 +12,10 @@ import pytest
 import torch
 from tokenizers import AddedToken
 
+from dsl._util.files import locked
 from dsl.data.tokenizers import byte_level
 from dsl.evaluation import judges
 from dsl.evaluation.judges import Judge, digest, fetch, kept
-from dsl.files import locked
 
 NAME = "minilm"
 PREFIX = judges.PACKAGED[NAME][1]

@@ -9,12 +9,10 @@ from typing import Any
 import pytest
 
 from dsl.data.tokenizers import byte_level, mdlm_text8
-from dsl.evaluation.cell import Cell
+from dsl.evaluation.comparison import Cell, markdown, summarise
 from dsl.evaluation.mauve import silenced_stderr
-from dsl.evaluation.measurement import evaluate
-from dsl.evaluation.settings import JudgeSettings
+from dsl.evaluation.measurement import JudgeSettings, evaluate
 from dsl.evaluation.suite import Measure, Reference, Settings
-from dsl.evaluation.summary import markdown, summarise
 
 
 def test_a_row_is_named_by_its_model_and_its_path() -> None:

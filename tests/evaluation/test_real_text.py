@@ -8,9 +8,9 @@ from itertools import pairwise
 import pytest
 
 import dsl
-from dsl.data.cache import default_cache
 from dsl.data.catalogue import TEXT8_ALPHABET
 from dsl.data.corpora import prepare
+from dsl.data.sources import default_cache
 from dsl.data.tokenizers import characters
 from dsl.evaluation.judges import kept
 from dsl.evaluation.suite import Measure, Reference, Settings

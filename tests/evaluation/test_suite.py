@@ -12,10 +12,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dsl import extras
+from dsl._util import extras
 from dsl.cli.main import main
 from dsl.evaluation import diversity
-from dsl.evaluation.protocol import differences, require_same
+from dsl.evaluation.suite import differences, require_same
 
 ids = st.lists(st.integers(0, 5), min_size=1, max_size=40)
 

@@ -8,10 +8,10 @@ import pytest
 import torch
 from torch import nn
 
+from dsl.checkpoints.loading import Model
 from dsl.data.tokenizers import characters
-from dsl.families.family import Family
-from dsl.families.table import FAMILIES
-from dsl.loading import Model
+from dsl.families.base import Family
+from dsl.families.registry import FAMILIES
 
 VOCABULARY, LENGTH = 5, 6
 SIZES = {"hidden_dim": 16, "cond_dim": 4, "n_blocks": 2, "n_heads": 2, "dropout": 0.0}

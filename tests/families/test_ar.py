@@ -7,11 +7,11 @@ import math
 import pytest
 import torch
 
-from dsl.denoiser import Continuous, Denoiser, Endpoints
+from dsl.core.denoiser import Continuous, Denoiser, Endpoints
+from dsl.core.streams import Streams
 from dsl.families.ar import ArModel
-from dsl.families.table import FAMILIES
+from dsl.families.registry import FAMILIES
 from dsl.likelihoods.chain_rule import ChainRule
-from dsl.streams import Streams
 from tests.conftest import assert_near
 from tests.families.conftest import TOKENS, awake, untrained
 

@@ -10,13 +10,14 @@ import pytest
 import torch
 
 import dsl
-from dsl import presets, sample_file
 from dsl.cli.main import main
-from dsl.families.family import Family
-from dsl.families.table import FAMILIES
-from dsl.likelihoods.effort import Effort
-from dsl.presets.names import PRESETS, example
-from dsl.scoring.score import score
+from dsl.evaluation.scoring import score
+from dsl.families.base import Family
+from dsl.families.registry import FAMILIES
+from dsl.generation import samples as sample_file
+from dsl.likelihoods.estimate import Effort
+from dsl.samplers import registry as presets
+from dsl.samplers.registry import SAMPLERS, example
 
 
 @pytest.mark.parametrize(
@@ -37,14 +38,14 @@ def test_it_is_trained_sampled_scored_and_calibrated(
     assert "already trained to step 12" in capsys.readouterr().err
     model = str(out / "model")
     network = dsl.load(model).denoiser
-    paths = {name: presets.sampler(example(name)) for name in PRESETS}
-    served = [n for n, p in paths.items() if p.needs <= family.answers]
-    for name in PRESETS:
+    paths = {name: presets.sampler(example(name)) for name in SAMPLERS}
+    served = [n for n, p in paths.items() if p.asks in family.protocol.__mro__]
+    for name in SAMPLERS:
         drawn = [] if samples.exists() else ["--out", str(samples)]
         job = ["sample", "-n", "4", "--model", model, "--sampler", example(name, 6), *drawn]
         assert main(job) == (0 if name in served else 1)
         error = capsys.readouterr().err
-        assert ("it is served by" in error) is (name not in served)
+        assert ("does not fit this sampler" in error) is (name not in served)
     assert main(["likelihood", model, str(samples), "--json"]) == 0
     result = json.loads(capsys.readouterr().out)
     labels = [estimator.label for estimator in family.estimators(network, Effort())]

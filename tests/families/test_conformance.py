@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from dataclasses import fields, is_dataclass
+from dataclasses import fields, is_dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, get_args
@@ -13,28 +13,24 @@ from typing import Any, get_args
 import pytest
 import torch
 
-from dsl import presets
-from dsl.automaton import Automaton
-from dsl.denoiser import Network, Question
-from dsl.drawing import Drawing, completions
+from dsl.conditioning.automaton import Automaton
+from dsl.conditioning.hints import Known, Unknown
+from dsl.core.denoiser import Clocked, Continuous, Network
+from dsl.core.streams import Streams
 from dsl.evaluation.calibration import calibrate
-from dsl.families import table
-from dsl.families.family import ONCE_SHARED, Family
-from dsl.families.table import FAMILIES
-from dsl.generation import generate
-from dsl.jobs import Job, Start, run
-from dsl.likelihoods.effort import Effort
-from dsl.likelihoods.estimate import Estimator, Kind
+from dsl.evaluation.scoring import score
+from dsl.evaluation.validation import validator
+from dsl.families import registry as table
+from dsl.families.base import ONCE_SHARED, Family
+from dsl.families.levels import Level
+from dsl.families.objective import Loss, Objective
+from dsl.families.registry import FAMILIES
+from dsl.generation import Request, Sink, generate, run, walk
+from dsl.generation.request import require_fit
+from dsl.likelihoods.estimate import Effort, Estimator, Kind
 from dsl.models.config import ModelConfig
-from dsl.presets.names import PRESETS, example
-from dsl.provenance import about
-from dsl.scoring.score import score
-from dsl.scoring.validation import validator
-from dsl.serving import require_served
-from dsl.streams import Streams
-from dsl.teacher_forcing import Level
-from dsl.training.objective import Loss, Objective
-from dsl.types import MASK
+from dsl.samplers import registry as presets
+from dsl.samplers.registry import SAMPLERS, example
 from tests.conftest import assert_near
 from tests.families.conftest import (
     LENGTH,
@@ -64,7 +60,7 @@ class TestDescription:
     def test_it_says_what_it_is(self, family: Family) -> None:
         assert FAMILIES[family.name] is family
         assert 10 < len(family.summary) < 90 and "\n" not in family.summary
-        assert family.answers and family.answers <= set(get_args(Question))
+        assert Network in family.protocol.__mro__
         assert family.validated
         assert is_dataclass(family.Options)
         assert "kind" not in {field.name for field in fields(family.Options)}
@@ -248,7 +244,7 @@ class TestCalibration:
 
     def test_a_level_is_at_a_given_snr_or_refused(self, family: Family) -> None:
         network = awake(family)
-        if not family.answers & {"states", "clock"}:
+        if not {Continuous, Clocked} & set(family.protocol.__mro__):
             with pytest.raises(ValueError, match="no SNR to be asked at"):
                 family.levels_at(network, [2.0])
         else:
@@ -263,56 +259,55 @@ class TestCalibration:
 
 
 class TestSampling:
-    @pytest.mark.parametrize("name", PRESETS)
+    @pytest.mark.parametrize("name", SAMPLERS)
     def test_a_sampler_walks_it_or_is_refused_before_it_sets_out(
         self, family: Family, name: str
     ) -> None:
         model, path = loaded(family), presets.sampler(example(name, 3))
-        serving = presets.serving(family.answers)
-        if path.needs <= family.answers:
-            require_served(model, path)
+        serving = presets.serving(family.protocol)
+        if path.asks in family.protocol.__mro__:
+            require_fit(model, path)
             for sample in generate(model, 3, sampler=path, batch_size=2):
                 assert len(sample.tokens) == LENGTH and set(sample.text) <= set("abcde")
                 assert sample.nfe > 0
             return
         with pytest.raises(
-            ValueError, match=f"mine is a model of family {family.name} "
+            ValueError, match=rf"mine \(family {family.name}\) does not fit"
         ) as refusal:
-            require_served(model, path)
-        assert str(refusal.value).endswith(f"it is served by {', '.join(serving)}")
-        with pytest.raises(ValueError, match="it is served by"):
+            require_fit(model, path)
+        assert str(refusal.value).endswith(f"Samplers that fit: {', '.join(serving)}")
+        with pytest.raises(ValueError, match="Samplers that fit"):
             generate(model, sampler=path)
 
     @pytest.mark.slow
     @pytest.mark.parametrize(
-        "around", [{"unseen": 2}, {"guidance": 2.0}, {"form": ANYTHING}], ids=str
+        "around", [{"ending": "unknown"}, {"guidance": 2.0}, {"form": ANYTHING}], ids=str
     )
     def test_what_is_put_around_it_is_asked_or_refused_before_it_sets_out(
         self, family: Family, around: dict[str, Any]
     ) -> None:
         """Unknown text after it, guidance and forms: no sampler meets what it cannot ask."""
-        model, start = loaded(family), Start(torch.tensor([[0, MASK, MASK, MASK]]))
-        for name in PRESETS:
+        model = replace(loaded(family), documents=True, length=6)
+        row = [Known(0), *[Unknown()] * 3]
+        for name in SAMPLERS:
             try:
-                job = Job(model, presets.sampler(example(name, 3)), start, **around)
+                request = Request(model, presets.sampler(example(name, 3)), [row], **around)
             except ValueError as error:
-                assert re.search("be asked|this sampler asks", str(error)), name
+                assert re.search("does not fit|this sampler asks|only a model", str(error)), name
                 continue
-            state = run(job.batch([0]))
+            state = walk(next(request.batches()))
             assert not state.masked.any() and int(state.tokens[0, 0]) == 0
 
     def test_every_step_of_it_can_be_recorded(self, family: Family, tmp_path: Path) -> None:
         """From nothing known to all tokens, calls added up, whatever the network is asked."""
         model = loaded(family)
-        for number, name in enumerate(PRESETS):
+        for number, name in enumerate(SAMPLERS):
             path = presets.sampler(example(name, 3))
-            if not path.needs <= family.answers:
+            if path.asks not in family.protocol.__mro__:
                 continue
-            texts = completions(model, path, [""], length=LENGTH, n=2)
+            request = Request(model, path, [[Unknown()] * LENGTH], n=2, batch_size=2)
             trace = tmp_path / f"{number}.jsonl"
-            made = about(model, path, length=LENGTH, seed=0, given="", command=[])
-            drawing = Drawing(made, tmp_path / f"{number}.out", trace=trace)
-            samples = drawing.run(2, texts.parts(2)).samples
+            samples = run(request, Sink(tmp_path / f"{number}.out", trace=trace)).samples
             for index, sample in samples.items():
                 steps = [row for row in map(json.loads, trace.open()) if row["index"] == index]
                 assert steps[0]["masked_ratio"] == 1 and steps[-1]["masked_ratio"] == 0, name
@@ -324,7 +319,7 @@ class TestSampling:
     def test_what_one_network_answers_begins_with_what_its_family_does(
         self, family: Family
     ) -> None:
-        assert family.answered_by(untrained(family)) == family.answers == loaded(family).answers
+        assert family.protocol_of(untrained(family)) is family.protocol is loaded(family).protocol
 
     def test_something_serves_it(self, family: Family) -> None:
-        assert presets.serving(family.answers)
+        assert presets.serving(family.protocol)

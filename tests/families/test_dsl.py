@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 import torch
 
-from dsl import oracle
-from dsl.denoiser import Clocked, Continuous, Endpoints
-from dsl.families.table import DSL
-from dsl.likelihoods.effort import Effort
-from dsl.models.model import DSLModel
-from dsl.path import Tabulated
-from dsl.streams import Streams
-from dsl.training.mixed_snr import MixedSNROptions
+from dsl.core import oracle
+from dsl.core.denoiser import Clocked, Continuous, Endpoints
+from dsl.core.path import Tabulated
+from dsl.core.streams import Streams
+from dsl.families.dsl import DSL
+from dsl.families.mixed_snr import MixedSNROptions
+from dsl.likelihoods.estimate import Effort
+from dsl.models.dsl import DSLModel
 from tests.conftest import assert_near
 from tests.families.conftest import SIZES, TOKENS, awake
 

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from dsl import presets
 from dsl.cli.main import main
-from dsl.families.table import FAMILIES
-from dsl.presets.names import PRESETS, example
+from dsl.families.registry import FAMILIES
+from dsl.samplers import registry as presets
+from dsl.samplers.registry import SAMPLERS, example
 
 
 @pytest.mark.slow
@@ -21,8 +21,8 @@ def test_one_grid_draws_them_all(tmp_path: Path, capsys: pytest.CaptureFixture[s
         out = tmp_path / name
         assert main(["train", "cyclic", "--smoke", "--set", f"objective={name}",
                      "--out", str(out), *cache]) == 0  # fmt: skip
-        serving = presets.serving(family.answers)
-        forms = dict(zip(presets.forms(), PRESETS, strict=True))
+        serving = presets.serving(family.protocol)
+        forms = dict(zip(presets.forms(), SAMPLERS, strict=True))
         cells.append(f"{out}/model/{example(forms[serving[-1]], 6)}")
     capsys.readouterr()
     job = ["compare", *cells, "--steps", "6", "-n", "4", "--seeds-drawn", "1", "--features", "none"]

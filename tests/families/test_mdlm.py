@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 import torch
 
-from dsl.denoiser import Continuous, Denoiser, Endpoints
-from dsl.families.masking import LEAST_TIME
-from dsl.families.table import FAMILIES
+from dsl.checkpoints.mdlm import convert, parity, read
+from dsl.core.denoiser import Continuous, Denoiser, Endpoints
+from dsl.core.streams import Streams
+from dsl.core.types import MASK
+from dsl.families.mdlm import LEAST_TIME
+from dsl.families.objective import Loss
+from dsl.families.registry import FAMILIES
 from dsl.likelihoods.roar import Enumerated
-from dsl.models.mdlm_import import convert, parity, read
-from dsl.streams import Streams
-from dsl.training.objective import Loss
-from dsl.types import MASK
 from tests.conftest import assert_near
 from tests.families.conftest import TOKENS, awake, untrained
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import strategies as st
 
-from dsl import recipes
+from dsl.training import recipe as recipes
 from tests.fuzz.cases import ODD, fuzz, texts
 
 pytestmark = pytest.mark.slow

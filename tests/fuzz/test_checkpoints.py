@@ -11,8 +11,9 @@ import torch
 from hypothesis import strategies as st
 from safetensors.torch import save
 
-from dsl.families import table
-from dsl.models import folder, mdlm_import
+from dsl.checkpoints import mdlm as mdlm_import
+from dsl.families import registry as table
+from dsl.models import folder
 from dsl.models.mdlm import MDLM
 from tests.fuzz.cases import fuzz, mutated
 
@@ -66,8 +67,10 @@ def test_foreign_safetensors_are_read_or_refused(tmp_path: Path) -> None:
 
 
 def test_our_weights_are_read_or_refused(tmp_path: Path) -> None:
-    network = table.DSL.build(table.DSL.shape(5, 6, {"hidden_dim": 8, "n_blocks": 1, "n_heads": 2}))
-    table.DSL.write(network, tmp_path)
+    network = table.FAMILIES["dsl"].build(
+        table.FAMILIES["dsl"].shape(5, 6, {"hidden_dim": 8, "n_blocks": 1, "n_heads": 2})
+    )
+    table.FAMILIES["dsl"].write(network, tmp_path)
     path = tmp_path / folder.WEIGHTS
     content = path.read_bytes()
     (tmp_path / folder.CONFIG).write_bytes(unchecked(tmp_path))

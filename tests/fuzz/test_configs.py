@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import strategies as st
 
-from dsl.families import table
+from dsl.families import registry as table
 from dsl.models import folder
 from tests.fuzz.cases import anything, dumped, fuzz, mutated, swapped
 

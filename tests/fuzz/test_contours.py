@@ -8,7 +8,7 @@ import pytest
 import torch
 from hypothesis import strategies as st
 
-from dsl.path import Tabulated
+from dsl.core.path import Tabulated
 from tests.fuzz.cases import anything, dumped, fuzz, mutated, swapped
 
 pytestmark = pytest.mark.slow

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from hypothesis import strategies as st
 
+from dsl.apps.demo.paths import paths, read_trace
+from dsl.apps.reproduce import curves
 from dsl.cli.figure import _results
-from dsl.figures import curves
-from dsl.figures.paths import paths, read_trace
 from tests.fuzz.cases import anything, dumped, fuzz, mutated, swapped
 
 pytestmark = pytest.mark.slow

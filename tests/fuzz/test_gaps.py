@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from hypothesis import strategies as st
 
-from dsl.hints import Known, Unknown
-from dsl.known_text import count_characters, parse_gaps
-from dsl.loading import load
+from dsl.checkpoints.loading import load
+from dsl.conditioning.hints import Known, Unknown
+from dsl.generation.prompts import count_characters, parse_gaps
 from tests.fuzz.cases import ODD, fuzz, texts
 
 pytestmark = pytest.mark.slow

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from hypothesis import strategies as st
 
-from dsl import strict
-from dsl.files import parse_json
+from dsl._util import config as strict
+from dsl._util.files import parse_json
 from tests.fuzz.cases import anything, dumped, fuzz, mutated
 
 pytestmark = pytest.mark.slow

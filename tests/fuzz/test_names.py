@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from hypothesis import strategies as st
 
-from dsl import presets
-from dsl.sampling.sampler import Sampler
+from dsl.samplers import registry as presets
+from dsl.samplers.base import Sampler
 from tests.fuzz.cases import ODD, fuzz, texts
 from tests.fuzz.walking import walk
 

@@ -8,12 +8,13 @@ import pytest
 import yaml
 from hypothesis import strategies as st
 
-from dsl import recipes, strict
+from dsl._util import config as strict
+from dsl.training import recipe as recipes
 from tests.fuzz.cases import anything, fuzz, mutated, swapped
 
 pytestmark = pytest.mark.slow
 
-FILES = sorted(recipes.COOKBOOK.glob("*.yaml"))
+FILES = sorted(recipes.RECIPES.glob("*.yaml"))
 VALID = [strict.read_yaml(path) for path in FILES]
 BOMB = "a: &a [x, x]\n" + "".join(
     f"{name}: &{name} [{', '.join([f'*{before}'] * 9)}]\n"

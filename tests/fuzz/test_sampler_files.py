@@ -8,8 +8,8 @@ import pytest
 import yaml
 from hypothesis import strategies as st
 
-from dsl import presets
-from dsl.sampling.specification import from_data, read_file, to_data
+from dsl.samplers import registry as presets
+from dsl.samplers.specification import from_data, read_file, to_data
 from tests.fuzz.cases import anything, dumped, fuzz, mutated, swapped
 from tests.fuzz.walking import walk
 

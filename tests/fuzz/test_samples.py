@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import strategies as st
 
-from dsl.sample_file import Store, read
+from dsl.generation.samples import Store, read
 from tests.fuzz.cases import anything, fuzz, mutated, swapped
 
 pytestmark = pytest.mark.slow

@@ -9,10 +9,10 @@ import pytest
 import torch
 
 from dsl.cli.main import main
+from dsl.core.denoiser import Endpoints
+from dsl.core.types import MASK
 from dsl.data.tokenizers import characters
-from dsl.denoiser import Endpoints
 from dsl.models.config import ModelConfig
-from dsl.types import MASK
 from tests.conftest import assert_near, perturbed
 
 transformers = pytest.importorskip(

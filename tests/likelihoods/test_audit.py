@@ -9,8 +9,8 @@ import pytest
 import torch
 
 import dsl
-from dsl.likelihoods.audit import audit
 from dsl.likelihoods.estimate import Estimate, Reading
+from dsl.likelihoods.path_audit import audit
 
 
 def reading(nats: list[float], stderr: list[float] | None = None) -> Reading:

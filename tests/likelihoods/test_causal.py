@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from dsl import oracle
-from dsl.likelihoods.causal import Causal
-from dsl.streams import stream
+from dsl.core import oracle
+from dsl.core.streams import stream
+from dsl.likelihoods.chain_rule import Causal
 from tests.conftest import assert_near
 from tests.families.conftest import TOKENS, awake
 from tests.families.test_mdlm import MDLM

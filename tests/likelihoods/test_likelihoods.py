@@ -6,17 +6,17 @@ import pytest
 import torch
 from torch import Tensor
 
-from dsl import oracle
-from dsl.denoiser import Denoiser, Endpoints
-from dsl.evidence import Allowed, Confident, Evidence, Known, Unknown, given
-from dsl.likelihoods.audit import audit
+from dsl.conditioning.evidence import Allowed, Confident, Evidence, Known, Unknown, given
+from dsl.core import oracle
+from dsl.core.denoiser import Denoiser, Endpoints
+from dsl.core.path import Tabulated
+from dsl.core.streams import Streams, stream
 from dsl.likelihoods.estimate import Estimator
+from dsl.likelihoods.path_audit import audit
 from dsl.likelihoods.path_integral import PathIntegral, choose_cutoff
 from dsl.likelihoods.roar import Enumerated, Roar
-from dsl.path import Tabulated
-from dsl.streams import Streams, stream
+from tests.conditioning.test_evidence import vectors
 from tests.doubles import Double
-from tests.test_evidence import vectors
 
 CYCLIC, CHAIN = oracle.cyclic(7), oracle.markov(6, 8)
 TRUTHS = {"cyclic": CYCLIC, "chain": CHAIN}

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 
-from dsl import oracle
+from dsl.core import oracle
+from dsl.core.path import Tabulated
+from dsl.core.streams import stream
 from dsl.likelihoods.path_integral import PathIntegral, choose_cutoff
-from dsl.path import Tabulated
-from dsl.streams import stream
 
 CHAIN = oracle.markov(6, 8)
 

@@ -8,10 +8,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from dsl import oracle, sphere
-from dsl.denoiser import Endpoints
+from dsl.core import oracle, sphere
+from dsl.core.denoiser import Endpoints
+from dsl.core.streams import stream
 from dsl.likelihoods.roar import Enumerated
-from dsl.streams import stream
 from tests.doubles import Double
 
 

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 from torch.distributions import Independent, Normal, kl_divergence
 
-from dsl import oracle, sphere
-from dsl.likelihoods.vdm_bound import VdmBound, prior_nats
-from dsl.streams import stream
+from dsl.core import oracle, sphere
+from dsl.core.streams import stream
+from dsl.likelihoods.vdm import VdmBound, prior_nats
 from tests.doubles import Double
 
 TWO_BIT = oracle.two_bit()

@@ -9,10 +9,10 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from dsl import sphere
+from dsl.core import sphere
+from dsl.core.streams import stream
 from dsl.models import converter as module
 from dsl.models.converter import Converter, TableValues, UnitValues
-from dsl.streams import stream
 from tests.conftest import assert_near
 
 V, D, H = 9, 4, 12

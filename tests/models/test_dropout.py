@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from dsl.models.config import ModelConfig
 from dsl.models.dropout import ItemDropout, seed_dropout
-from dsl.models.model import DSLModel
+from dsl.models.dsl import DSLModel
 
 L, H = 64, 32
 P = 0.3

@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import torch
 
-from dsl.channel import observe
-from dsl.denoiser import Endpoints
-from dsl.models.model import DSLModel
-from dsl.snr import Mixed
-from dsl.streams import Streams
-from dsl.training.mixed_snr import MixedSNRObjective, MixedSNROptions
+from dsl.core.channel import observe
+from dsl.core.denoiser import Endpoints
+from dsl.core.snr import Mixed
+from dsl.core.streams import Streams
+from dsl.families.mixed_snr import MixedSNRObjective, MixedSNROptions
+from dsl.models.dsl import DSLModel
 from tests.conftest import assert_near, perturbed
 
 B, L = 3, 6

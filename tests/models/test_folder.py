@@ -10,10 +10,10 @@ import pytest
 import torch
 from safetensors import SafetensorError
 
-from dsl.files import digest
-from dsl.loading import BUNDLED, bundled
+from dsl._util.files import digest
+from dsl.checkpoints.loading import BUNDLED, bundled
 from dsl.models import folder
-from dsl.models.model import DSLModel
+from dsl.models.dsl import DSLModel
 
 
 def test_weights_that_changed_are_refused(model: DSLModel, tmp_path: Path) -> None:

@@ -9,15 +9,15 @@ from typing import Any
 import pytest
 import torch
 
-from dsl.denoiser import Endpoints
-from dsl.families.table import FAMILIES
+from dsl.apps.stories.corpus import draw, inverse_cdf
+from dsl.checkpoints.llama import halved, read_llama2c, read_transformers
+from dsl.core.denoiser import Endpoints
+from dsl.core.streams import Streams
+from dsl.core.types import MASK
+from dsl.families.registry import FAMILIES
 from dsl.families.vp import VpShape
 from dsl.models.ar import ArModel, ArShape
-from dsl.models.continuation import draw, inverse_cdf
 from dsl.models.llama import LlamaOptions
-from dsl.models.llama_import import halved, read_llama2c, read_transformers
-from dsl.streams import Streams
-from dsl.types import MASK
 from tests.llamas import llama2c, transformers_config
 
 LLAMA = {"mlp_dim": 24, "kv_heads": 2}

@@ -7,12 +7,12 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from dsl import sphere
-from dsl.channel import observe
-from dsl.denoiser import Denoiser, Endpoints
-from dsl.evidence import Confident, Evidence, Known, Unknown, given
+from dsl.conditioning.evidence import Confident, Evidence, Known, Unknown, given
+from dsl.core import sphere
+from dsl.core.channel import observe
+from dsl.core.denoiser import Denoiser, Endpoints
 from dsl.models.config import ModelConfig
-from dsl.models.model import DSLModel
+from dsl.models.dsl import DSLModel
 from dsl.models.rotary import Rotary
 from tests.conftest import assert_near, perturbed
 

@@ -12,13 +12,13 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from dsl import recipes
 from dsl.cli.main import main
 from dsl.models.config import ModelConfig
-from dsl.models.model import DSLModel
+from dsl.models.dsl import DSLModel
+from dsl.training import recipe as recipes
 from tests.conftest import perturbed
 
-CYCLIC = recipes.COOKBOOK / "cyclic.yaml"
+CYCLIC = recipes.RECIPES / "cyclic.yaml"
 TWO_RANKS = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
 
 

@@ -10,9 +10,8 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from dsl import recipes
-from dsl.training.averages import Averages
-from dsl.training.optimizer import OptimizerConfig
+from dsl.training import recipe as recipes
+from dsl.training.optimizer import Averages, OptimizerConfig
 from tests.training.conftest import CYCLIC, events, settings, small, train, weights
 
 THREE = "optimizer.ema=[0.2, 0.6, 0.95]"

@@ -6,12 +6,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from dsl import sphere
+from dsl.core import sphere
+from dsl.core.snr import LogNormal, Mixed, Roar
+from dsl.core.streams import Streams, stream
+from dsl.families.mixed_snr import MixedSNRObjective, MixedSNROptions, crowding
 from dsl.models.config import ModelConfig
-from dsl.models.model import DSLModel
-from dsl.snr import LogNormal, Mixed, Roar
-from dsl.streams import Streams, stream
-from dsl.training.mixed_snr import MixedSNRObjective, MixedSNROptions, crowding
+from dsl.models.dsl import DSLModel
 from tests.conftest import perturbed
 
 SMALL = ModelConfig(

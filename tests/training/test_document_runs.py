@@ -12,14 +12,14 @@ import pytest
 import torch
 
 import dsl
-from dsl import recipes
+from dsl.checkpoints.convert import halve
 from dsl.cli.main import main
-from dsl.conversion import halve
-from dsl.data.documents import padding
+from dsl.data.document_ends import padding
+from dsl.evaluation.blocks import read
 from dsl.evaluation.settings import JudgeSettings
-from dsl.generation import generate
-from dsl.runs import Watch
-from dsl.scoring.blocks import read
+from dsl.generation.engine import generate
+from dsl.training import recipe as recipes
+from dsl.training.run import Watch
 from tests.training.conftest import CYCLIC, weights
 
 SENTENCES = ["Once upon a time.", "The cat sat on a mat, and slept.", "A dog ran!", "It was late."]
@@ -38,7 +38,7 @@ class Place:
     out: Path
     told: list[str]
 
-    def train(self, out: Path, *changes: str) -> dsl.runs.Trained:  # type: ignore[name-defined]
+    def train(self, out: Path, *changes: str) -> dsl.training.run.Trained:  # type: ignore[name-defined]
         listed = [f"data.corpus={self.corpus}", *CHANGES, *changes]
         return dsl.train(
             CYCLIC, out, changes=listed, smoke=True, cache=self.cache,

@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from dsl.streams import Streams
-from dsl.training.objective import Loss, Objective
+from dsl.core.streams import Streams
+from dsl.families.objective import Loss, Objective
 from dsl.training.optimizer import OptimizerConfig
 from dsl.training.trainer import Trainer, TrainerConfig
 

@@ -7,13 +7,13 @@ import math
 import pytest
 import torch
 
-from dsl import sphere
+from dsl.core import sphere
+from dsl.core.snr import LogNormal, Mixed, Roar
+from dsl.core.streams import Streams
+from dsl.families.mixed_snr import MixedSNRObjective, MixedSNROptions, crowding
+from dsl.families.objective import Loss
 from dsl.models.config import ModelConfig
-from dsl.models.model import DSLModel
-from dsl.snr import LogNormal, Mixed, Roar
-from dsl.streams import Streams
-from dsl.training.mixed_snr import MixedSNRObjective, MixedSNROptions, crowding
-from dsl.training.objective import Loss
+from dsl.models.dsl import DSLModel
 from tests.conftest import assert_near
 from tests.training.conftest import small
 
@@ -83,8 +83,8 @@ class TestObjective:
     ) -> None:
         model, results = small(), []
         for elements in (2**24, 7 * 4):  # all rows at once; four at a time
-            monkeypatch.setattr("dsl.training.mixed_snr.CHUNK_ELEMENTS", elements)
-            monkeypatch.setattr("dsl.training.mixed_snr.KEPT_ELEMENTS", elements)
+            monkeypatch.setattr("dsl.families.mixed_snr.CHUNK_ELEMENTS", elements)
+            monkeypatch.setattr("dsl.families.mixed_snr.KEPT_ELEMENTS", elements)
             model.zero_grad()
             total = self.loss(MixedSNROptions(loss=loss), model).mean  # type: ignore[arg-type]
             total.backward()

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from dsl.families.table import FAMILIES
+from dsl.families.registry import FAMILIES
 from dsl.models.dropout import ItemDropout, seed_dropout
 from tests.training.conftest import close, settings, train, weights
 

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 import torch
 
+from dsl.families.mixed_snr import MixedSNRObjective, MixedSNROptions
+from dsl.families.warp import WarpOptions
 from dsl.training import precision
-from dsl.training.mixed_snr import MixedSNRObjective, MixedSNROptions
 from dsl.training.precision import RECORD, faster, fault, settle
 from dsl.training.rehearsal import Rehearsal
-from dsl.training.warp import WarpOptions
 from tests.families.conftest import NAMED
 from tests.training.conftest import events, settings, small, train, weights
 

@@ -72,9 +72,9 @@ import torch
 import torch.distributed as dist
 from torch.distributed.fsdp import FSDPModule, fully_shard
 from dsl.models.config import ModelConfig
-from dsl.models.model import DSLModel
-from dsl.streams import Streams
-from dsl.training.mixed_snr import MixedSNRObjective, MixedSNROptions
+from dsl.models.dsl import DSLModel
+from dsl.core.streams import Streams
+from dsl.families.mixed_snr import MixedSNRObjective, MixedSNROptions
 
 dist.init_process_group("gloo")
 rank = dist.get_rank()

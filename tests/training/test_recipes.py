@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from dsl import recipes, strict
+from dsl._util import config as strict
 from dsl.cli.main import main
-from dsl.families.table import FAMILIES
+from dsl.families.registry import FAMILIES
+from dsl.training import recipe as recipes
 from tests.families.conftest import NAMED
 from tests.training.conftest import CYCLIC, settings, train
 
@@ -93,7 +94,7 @@ def test_a_file_that_is_no_recipe_is_one_line(
 
 
 @pytest.mark.parametrize("kind", NAMED)
-@pytest.mark.parametrize("path", sorted(recipes.COOKBOOK.glob("*.yaml")), ids=lambda p: p.stem)
+@pytest.mark.parametrize("path", sorted(recipes.RECIPES.glob("*.yaml")), ids=lambda p: p.stem)
 def test_every_recipe_can_be_smoked_in_every_form(
     path: Path, kind: str, tmp_path: Path, cache: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -134,7 +135,7 @@ def test_a_bundled_mdlm_is_converted_and_fine_tuned(
 
 def test_an_objective_by_name_can_be_changed_too() -> None:
     """`objective: mdlm` stands for a mapping, in the file and on the command line."""
-    path = recipes.COOKBOOK / "stories-mdlm.yaml"
+    path = recipes.RECIPES / "stories-mdlm.yaml"
     changed = recipes.read(path, ["objective.weight=plain"]).objective
     assert changed.family is FAMILIES["mdlm"] and changed.options.weight == "plain"
     other = recipes.read(path, ["objective=dsl", "objective.masked_only=true"]).objective

@@ -10,10 +10,10 @@ import pytest
 import torch
 
 import dsl
-from dsl import recipes
 from dsl.cli.main import main
-from dsl.runs import Watch
+from dsl.training import recipe as recipes
 from dsl.training.checkpoint import Checkpoints
+from dsl.training.run import Watch
 from tests.training.conftest import CYCLIC, events, train, weights
 
 

@@ -9,10 +9,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from dsl.snr import LogNormal, Mixed, Roar
-from dsl.streams import Streams, stream
-from dsl.training.mixed_snr import MixedSNRObjective, MixedSNROptions
-from dsl.training.snr_draws import Drawn, Spread, draw, spread
+from dsl.core.snr import LogNormal, Mixed, Roar
+from dsl.core.streams import Streams, stream
+from dsl.families.mixed_snr import Drawn, MixedSNRObjective, MixedSNROptions, Spread, draw, spread
 from tests.conftest import assert_near
 from tests.training.conftest import small
 

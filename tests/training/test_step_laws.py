@@ -11,9 +11,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from dsl.core.streams import Streams, stream, uniform
+from dsl.families.objective import Loss, Objective
 from dsl.models.dropout import ItemDropout
-from dsl.streams import Streams, stream, uniform
-from dsl.training.objective import Loss, Objective
 from dsl.training.optimizer import Muon, OptimizerConfig, average, optimizer, orthogonal
 from dsl.training.trainer import Trainer, TrainerConfig
 from tests.conftest import perturbed

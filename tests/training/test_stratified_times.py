@@ -6,9 +6,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from dsl.denoiser import Endpoints
+from dsl.core.denoiser import Endpoints
+from dsl.core.streams import Streams
 from dsl.families.mdlm import MdlmModel, MdlmObjective, MdlmOptions, MdlmShape
-from dsl.streams import Streams
 
 BATCH, LENGTH = 8, 4000
 SMALL = MdlmShape(5, hidden_dim=8, cond_dim=4, n_blocks=1, n_heads=2)

@@ -10,11 +10,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from dsl.training.mixed_snr import MixedSNRObjective, MixedSNROptions
-from dsl.training.objective import Loss
+from dsl.families.mixed_snr import MixedSNRObjective, MixedSNROptions
+from dsl.families.objective import Loss
 from dsl.training.optimizer import OptimizerConfig
-from dsl.training.tally import Tally
-from dsl.training.trainer import Trainer, TrainerConfig
+from dsl.training.trainer import Tally, Trainer, TrainerConfig
 from tests.training.conftest import small
 
 

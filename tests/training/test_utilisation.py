@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 import torch
+from benchmarks.training_cost import training
 from torch import Tensor, nn
 
-from dsl.benchmarks.training_cost import training
+from dsl.core.streams import Streams
+from dsl.families.mixed_snr import MixedSNRObjective, MixedSNROptions
+from dsl.families.objective import Loss, Objective, counted
 from dsl.models.config import ModelConfig
-from dsl.models.model import DSLModel
-from dsl.streams import Streams
-from dsl.training.mixed_snr import MixedSNRObjective, MixedSNROptions
-from dsl.training.objective import Loss, Objective, counted
+from dsl.models.dsl import DSLModel
 from dsl.training.rehearsal import Rehearsal
 from dsl.training.utilisation import Meter
 from tests.training.conftest import events, train

@@ -9,10 +9,10 @@ import torch
 from scipy.optimize import isotonic_regression
 from torch import Tensor
 
-from dsl.snr import LogNormal, Mixed
-from dsl.streams import Streams, stream
-from dsl.training.mixed_snr import MixedSNRObjective, MixedSNROptions
-from dsl.training.warp import Warp, WarpOptions, falling
+from dsl.core.snr import LogNormal, Mixed
+from dsl.core.streams import Streams, stream
+from dsl.families.mixed_snr import MixedSNRObjective, MixedSNROptions
+from dsl.families.warp import Warp, WarpOptions, falling
 from tests.training.conftest import small
 
 GRID = ((torch.arange(120_000).double() + 0.5) / 120_000).unsqueeze(0)

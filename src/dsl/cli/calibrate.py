@@ -1,4 +1,4 @@
-"""`dsl calibrate`: whether a model's confidence can be believed, by level of corruption."""
+"""`dsl calibrate`: measure how far a model's confidence can be trusted."""
 
 from __future__ import annotations
 
@@ -9,59 +9,60 @@ from pathlib import Path
 
 import tyro
 
-from dsl.arguments import LENGTHS, SEEDS, within
+from dsl._util.validate import LENGTHS, SEEDS, within
 from dsl.cli.options import parse
 
 
 @dataclass(frozen=True)
-class CalibrateOptions:
+class Options:
     """Measure calibration under teacher forcing: ECE, reliability, risk-coverage, temperature.
 
-    Half of the blocks fit a temperature, the other half are judged at T = 1 and at that one.
+    One half of the blocks fits a temperature; the other half is evaluated at T = 1 and at that T.
+
+    Example: dsl calibrate text8-tiny text8-prefix --split test
     """
 
     model: tyro.conf.Positional[str]
-    """A bundled model such as text8-tiny, a checkpoint directory, a hub id, or an oracle."""
+    """Bundled model such as text8-tiny, checkpoint directory, hub id, or oracle."""
     corpus: tyro.conf.Positional[str]
-    """A text file, a .jsonl file with a "text" in every line, or a corpus that `dsl data` knows."""
+    """Text file, .jsonl file with a "text" field per line, or corpus name (see `dsl data`)."""
     split: str | None = None
-    """Take blocks at equal distances from this split: train, validation or test. If it is not
-    given, that is test for a named corpus, while a file is read from its beginning."""
+    """Take evenly spaced blocks from this split: train, validation or test. Default: test for a
+    named corpus; a file is read from its beginning."""
     snr: tuple[float, ...] = ()
-    """SNRs to corrupt to; a ladder from masked to nearly clean if not given."""
+    """SNRs to corrupt to. Default: a ladder from masked to nearly clean."""
     limit: int = 128
-    """Use at most so many blocks."""
+    """Maximum number of blocks."""
     length: int | None = None
-    """Tokens in a block; the model's own length if not given."""
+    """Tokens per block. Default: the model's length."""
     bins: int = 15
-    """Bins of confidence."""
+    """Number of confidence bins."""
     seed: int = 0
-    """Where the random numbers start."""
+    """Random seed."""
     json: bool = False
     """Print JSON, with reliability and risk-coverage curves, instead of a table."""
     device: str = "cpu"
-    """Where the network runs, such as cuda:0."""
+    """Device of the network, such as cuda:0."""
     cache: Path | None = None
-    """Where corpora are kept."""
+    """Cache directory for corpora."""
 
     def check(self) -> None:
-        """Refuse values that no run can have."""
+        """Reject invalid values."""
         within(self, limit=(4, 10**9), bins=(1, 10**4), snr=(0, 10**6))
         within(self, length=LENGTHS, seed=SEEDS)
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Load, cut, corrupt, judge, print."""
-    options = parse(CalibrateOptions, "calibrate", arguments)
+    """Run `dsl calibrate`."""
+    options = parse(Options, "calibrate", arguments)
     from rich.box import SIMPLE_HEAD
     from rich.console import Console
     from rich.table import Table
 
+    from dsl.checkpoints import load
     from dsl.cli.progress import progress
-    from dsl.data.cache import default_cache
-    from dsl.evaluation.calibration import calibrate, levels
-    from dsl.loading import load
-    from dsl.scoring.blocks import read
+    from dsl.data import default_cache
+    from dsl.evaluation import calibrate, levels, read
 
     model = load(options.model, length=options.length, device=options.device)
     length = model.length if options.length is None else options.length

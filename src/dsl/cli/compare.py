@@ -1,4 +1,4 @@
-"""`dsl compare`: a grid of models, samplers, steps and seeds, cell by cell, into one table."""
+"""`dsl compare`: compare models and samplers over steps and seeds."""
 
 from __future__ import annotations
 
@@ -11,57 +11,58 @@ from typing import Annotated, Any
 
 import tyro
 
-from dsl.arguments import LENGTHS, within
+from dsl._util.validate import LENGTHS, within
 from dsl.cli.options import parse
-from dsl.evaluation.settings import JudgeSettings
+from dsl.evaluation import JudgeSettings
 
 
 @dataclass(frozen=True, kw_only=True)
-class CompareOptions(JudgeSettings):
+class Options(JudgeSettings):
     """Compare samplers on one or more models: quality against true denoiser calls.
 
-    A CELL is MODEL/SAMPLER, in which T stands for every number of --steps: text8-tiny/mdlm@T,
-    text8-tiny-ar/causal. Each is drawn with every seed. Cells that are finished are not drawn
-    again; the same command goes on where it stopped. OUT holds the samples, a result for each,
-    results.json, a Markdown table and the figure. Settings in which rows differ (temperature,
-    top-p, calls, training) are named, with a warning where nobody chose the difference.
+    A CELL is MODEL/SAMPLER; T is replaced by every value of --steps: text8-tiny/mdlm@T,
+    text8-tiny-ar/causal. Every cell is sampled with every seed. Finished cells are reused, so the
+    same command resumes an interrupted comparison. OUT receives the samples, one result per cell,
+    results.json, a Markdown table and the figure. Settings that differ between rows (temperature,
+    top-p, calls, training) are listed, with a warning if the difference comes from a default.
+
+    Example: dsl compare text8-tiny/mdlm@T text8-tiny/edm@T --out comparison --steps 16 64
     """
 
     cells: tyro.conf.Positional[tuple[str, ...]]
-    """What to draw."""
+    """Cells to compare, each MODEL/SAMPLER."""
     out: Path
-    """Where everything goes."""
+    """Output directory."""
     steps: tuple[int, ...] = (8, 16, 32, 64, 128)
-    """The values of T."""
+    """Values of T."""
     seeds_drawn: int = 3
-    """Seeds 0, 1, … of the samples."""
+    """Number of seeds: 0, 1, …"""
     n: Annotated[int, tyro.conf.arg(aliases=["-n"])] = 256
-    """Samples in a cell."""
+    """Samples per cell."""
     length: int | None = None
-    """Tokens in a sample; the model's own length if not given."""
+    """Tokens per sample. Default: the model's length."""
     batch_size: int = 64
-    """Samples drawn side by side."""
+    """Samples per batch."""
     workers: int = 1
-    """Cells drawn at the same time; they share the processor's cores."""
+    """Cells sampled in parallel; they share the CPU cores."""
     force: bool = False
-    """Compare even results that were measured by different protocols."""
+    """Compare results even if they were measured with different protocols."""
     json: bool = False
     """Print results.json instead of the table."""
 
     def check(self) -> None:
-        """Refuse values that no run can have."""
+        """Reject invalid values."""
         super().check()
         within(self, n=(1, 10**7), seeds_drawn=(1, 10**4), steps=(1, 10**6), length=LENGTHS)
         within(self, batch_size=(1, 10**6), workers=(1, 256))
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Draw what is missing, measure what is not measured, sum up."""
-    options = parse(CompareOptions, "compare", arguments)
-    from dsl import files
+    """Sample missing cells, evaluate new samples, summarize."""
+    options = parse(Options, "compare", arguments)
+    from dsl._util import files
     from dsl.cli.progress import progress
-    from dsl.evaluation.comparison import Grid, compare
-    from dsl.evaluation.summary import markdown
+    from dsl.evaluation import Grid, compare, markdown
 
     grid = Grid(
         options.cells,
@@ -79,7 +80,7 @@ def main(arguments: Sequence[str]) -> None:
         def drawn(done: int, total: int) -> None:
             bar.reach(done, total, "drawing")
             if done and not bar.console.is_terminal:
-                bar.console.print(f"drew {done} of {total} cells")
+                bar.console.print(f"sampled {done} of {total} cells")
 
         found = compare(
             grid,
@@ -102,7 +103,7 @@ def main(arguments: Sequence[str]) -> None:
 
 def _figure(rows: list[dict[str, Any]], held_out: dict[str, float], path: Path) -> None:
     try:
-        from dsl.figures.tradeoff import tradeoff
+        from dsl.apps.reproduce.tradeoff import tradeoff
 
         tradeoff(rows, held_out, path)
     except ImportError as error:

@@ -1,4 +1,4 @@
-"""`dsl correct`: put doubtful text right, and say how sure each change is."""
+"""`dsl correct`: correct noisy text, with a probability for every change."""
 
 from __future__ import annotations
 
@@ -6,104 +6,106 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 import tyro
 
-from dsl.arguments import SEEDS, within
+from dsl._util.files import require_place
+from dsl._util.validate import SEEDS, within
 from dsl.cli.options import parse
-from dsl.files import require_place
 
 if TYPE_CHECKING:
-    from dsl.correction.reading import Reading
-    from dsl.correction.result import Correction
+    from dsl.apps.correct.reading import Reading
+    from dsl.apps.correct.result import Correction
 
 STANDARD_INPUT = Path("-")
 
 
 @dataclass(frozen=True)
-class CorrectOptions:
-    """Correct text that was read with doubt: by a recogniser, by ear, or in haste.
+class Options:
+    """Correct noisy text: OCR output, speech transcripts, or typing errors.
 
     FILES are plain text, text with confidences in braces ("the {modem|0.4} world"), JSON lists of
-    words or characters with confidences (Whisper's too), or Tesseract's hOCR and TSV; - is the
-    standard input. What is sure stays, what is doubtful is weighed against what the model knows
-    of the language, and what is missing is filled in. Everything else survives as it is: markup,
-    line breaks, spacing, characters that the model does not know.
+    words or characters with confidences (including Whisper's), or Tesseract hOCR and TSV; - is
+    standard input. Uncertain characters are weighed against the language model, certain ones are
+    kept, and gaps are filled. Markup, line breaks, spacing and characters outside the model's
+    vocabulary are preserved.
 
-    With --fit, nothing is corrected: the confidences in FILES are compared with the true text, and
-    how far they can be believed is written to --out, for --trust.
+    With --fit, nothing is corrected: the confidences in FILES are calibrated against the true text,
+    and the calibration is written to --out, for use with --trust.
+
+    Example: dsl correct page.hocr --to diff
     """
 
     files: tyro.conf.Positional[tuple[Path, ...]] = (STANDARD_INPUT,)
-    """What was read."""
+    """Input files."""
     out: Annotated[Path | None, tyro.conf.arg(aliases=["-o"])] = None
-    """A file to write to, or for several FILES a directory."""
+    """Output file, or a directory for several FILES. Default: standard output."""
     to: Literal["file", "text", "json", "diff", "html"] = "file"
-    """What is written: the corrected file in its own format, its text alone, JSON with every
-    change, a diff for people, or a page with doubtful letters shaded."""
-    format: Literal["plain", "inline", "words", "hocr", "tsv"] | None = None
-    """The format of FILES, if it shall not be guessed."""
+    """Output: the corrected file in its own format, its text alone, JSON with every change, a
+    readable diff, or an HTML page with uncertain characters shaded."""
+    choices: ClassVar[dict[str, str]] = {"Formats": "dsl.formats"}
+    format: str | None = None
+    """The format of FILES; by default it is recognised."""
     gap: str | None = None
-    """A character that stands for one that could not be made out, in plain text."""
+    """Character that marks an illegible character in plain text. Default: none."""
     model: str = "english-tiny"
-    """A DSL model of characters: bundled, a checkpoint directory, or a hub id."""
+    """Character-level DSL model: bundled, checkpoint directory, or hub id."""
     mode: Literal["marginal", "surest", "sample"] = "surest"
-    """How places are decided: all from one posterior (fastest), the surest first, or drawn."""
+    """Decoding: all positions from one posterior (fastest), most confident first, or sampled."""
     threshold: float = 0.5
-    """A change is made if it is more probable than this; with 1 nothing is changed."""
+    """Make a change if its probability exceeds this; 1 disables all changes."""
     budget: int | None = None
-    """The most changes to a file: the most probable ones."""
+    """Maximum number of changes per file; the most probable are made. Default: no limit."""
     abstain: bool = False
-    """Mark what falls short of the threshold, instead of leaving it alone."""
+    """Mark changes below the threshold instead of ignoring them."""
     lengths: bool = True
-    """Whether characters may have been lost, added, split (m read as rn) or merged."""
+    """Allow for lost, added, split (m read as rn) or merged characters."""
     rate: float = 0.03
-    """The share of wrong characters where nothing says how sure they are."""
+    """Assumed share of wrong characters where the input has no confidences."""
     confusions: Literal["none", "ocr", "keyboard"] = "none"
-    """What is taken for what: anything for anything, letters that look alike, neighbouring keys."""
+    """Confusion model: any character for any other, look-alikes, or neighbouring keys."""
     trust: Path | None = None
-    """How far the confidences can be believed: a file that --fit wrote. If none is given, what was
-    measured of Tesseract, or what they say."""
+    """Calibration of the confidences, a file written by --fit. Default: the measured calibration
+    for Tesseract, otherwise the confidences as they are."""
     fit: Path | None = None
-    """The true text of FILES."""
+    """True text of FILES; fits a calibration instead of correcting."""
     seed: int = 0
-    """Where random numbers start, for --mode sample."""
+    """Random seed for --mode sample."""
     device: str = "cpu"
-    """Where the network runs, such as cuda:0."""
+    """Device of the network, such as cuda:0."""
 
     def check(self) -> None:
-        """Refuse values that no run can have, before any work."""
+        """Reject invalid values before any work is done."""
         within(self, threshold=(0, 1), rate=(0, 1), seed=SEEDS, budget=(0, 10**9))
         if self.gap is not None and len(self.gap) != 1:
-            raise ValueError(f"--gap is one character, got {self.gap!r}")
+            raise ValueError(f"--gap must be one character, got {self.gap!r}")
         if self.fit is not None and (self.out is None or len(self.files) > 1):
-            raise ValueError("--fit needs one file, its true text, and --out for what it finds")
+            raise ValueError("--fit needs exactly one input file, and --out for the calibration")
         if len(self.files) > 1 and self.to != "text" and self.out is None:
-            raise ValueError("several files need --out, a directory to write to")
+            raise ValueError("several files need --out with an output directory")
         for path in self.files:
             if path != STANDARD_INPUT and not path.is_file():
-                raise FileNotFoundError(f"there is no file {path}")
+                raise FileNotFoundError(f"file not found: {path}")
         if self.out is not None:
             require_place(self.out, directory=len(self.files) > 1)
         names = [path.name for path in self.files]
         if doubled := {name for name in names if names.count(name) > 1}:
-            raise ValueError(f"two of the files are called {doubled.pop()!r}")
+            raise ValueError(f"several input files have the name {doubled.pop()!r}")
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Read, correct and write every file; or fit."""
-    options = parse(CorrectOptions, "correct", arguments)
+    """Read, correct and write every file, or fit a calibration."""
+    options = parse(Options, "correct", arguments)
     if options.fit is not None:
         _fit(options)
         return
+    from dsl.apps.correct.corrector import Policy, correct
+    from dsl.apps.correct.errors import NAMED, ErrorModel
+    from dsl.apps.correct.lengths import LengthErrors
+    from dsl.apps.correct.trust import Trust
+    from dsl.checkpoints import load
     from dsl.cli.progress import progress
-    from dsl.correction.confusions import NAMED
-    from dsl.correction.correct import Policy, correct
-    from dsl.correction.errors import ErrorModel
-    from dsl.correction.lengths import LengthErrors
-    from dsl.correction.trust import Trust
-    from dsl.loading import load
 
     errors = ErrorModel(
         options.rate,
@@ -127,10 +129,10 @@ def main(arguments: Sequence[str]) -> None:
         _write(made, path, encoding, options)
 
 
-def _read(path: Path, options: CorrectOptions) -> tuple[str, Reading]:
-    from dsl.correction.formats import plain
-    from dsl.correction.formats.encoding import decode, encoding
-    from dsl.correction.formats.table import read_file
+def _read(path: Path, options: Options) -> tuple[str, Reading]:
+    from dsl.apps.correct.formats import plain
+    from dsl.apps.correct.formats.common import decode, encoding
+    from dsl.apps.correct.formats.registry import read_file
 
     stdin = path == STANDARD_INPUT
     data = sys.stdin.buffer.read() if stdin else path.read_bytes()
@@ -139,22 +141,22 @@ def _read(path: Path, options: CorrectOptions) -> tuple[str, Reading]:
     return encoding(data), read_file(None if stdin else path, data, options.format)
 
 
-def _write(made: Correction, path: Path, encoding: str, options: CorrectOptions) -> None:
+def _write(made: Correction, path: Path, encoding: str, options: Options) -> None:
     from rich.console import Console
 
-    from dsl import files
-    from dsl.correction.formats.table import by_name
-    from dsl.correction.rendering import as_diff, as_html, as_json
+    from dsl._util import files
+    from dsl.apps.correct.formats.registry import FORMATS
+    from dsl.apps.correct.render import as_diff, as_html, as_json
 
     if options.to == "diff" and options.out is None:
-        Console().print(as_diff.render(made), soft_wrap=True)
+        Console().print(as_diff(made), soft_wrap=True)
         return
     text = {
-        "file": lambda: made.file(by_name(made.reading.kind).escape),
+        "file": lambda: made.file(FORMATS[made.reading.kind].escape),
         "text": lambda: made.text,
-        "json": lambda: as_json.render(made) + "\n",
-        "html": lambda: as_html.render(made),
-        "diff": lambda: as_diff.render(made).plain,
+        "json": lambda: as_json(made) + "\n",
+        "html": lambda: as_html(made),
+        "diff": lambda: as_diff(made).plain,
     }[options.to]()
     data = text.encode(encoding if options.to == "file" else "utf-8")
     if options.out is None:
@@ -170,19 +172,19 @@ def _write(made: Correction, path: Path, encoding: str, options: CorrectOptions)
     print(f"{target}: {share}", file=sys.stderr)
 
 
-def _fit(options: CorrectOptions) -> None:
-    from dsl.correction.formats.encoding import decode
-    from dsl.correction.trust import fit, labelled
+def _fit(options: Options) -> None:
+    from dsl.apps.correct.formats.common import decode
+    from dsl.apps.correct.trust import fit, labelled
 
     assert options.fit is not None and options.out is not None  # checked above
     _, reading = _read(options.files[0], options)
     if not options.fit.is_file():
-        raise FileNotFoundError(f"there is no file {options.fit}")
+        raise FileNotFoundError(f"file not found: {options.fit}")
     sample = labelled(reading, decode(options.fit.read_bytes(), str(options.fit)))
     found = fit(sample)
     found.write(options.out)
     right = sum(was for _, was in sample) / len(sample)
     print(
-        f"{options.out}: of {len(sample):,} characters {right:.1%} were right; a stated 50% means "
+        f"{options.out}: {right:.1%} of {len(sample):,} characters are right; a stated 50% means "
         f"{found(0.5):.1%}, a stated 90% {found(0.9):.1%}, a stated 100% {found(1.0):.1%}"
     )

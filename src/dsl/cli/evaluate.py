@@ -1,4 +1,4 @@
-"""`dsl evaluate`: measure samples against real text, with errors and a protocol."""
+"""`dsl evaluate`: measure samples against real text, or a model against a corpus."""
 
 from __future__ import annotations
 
@@ -6,52 +6,65 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import tyro
 
+from dsl._util.files import require_place
+from dsl._util.registry import Registry
 from dsl.cli.options import parse
-from dsl.evaluation.settings import JudgeSettings
-from dsl.files import require_place
+from dsl.evaluation import JudgeSettings
+
+MEASURES: Registry[Any] = Registry("dsl.measures", "measure")
+"""Measures of a model on a corpus, such as `dsl evaluate repair MODEL CORPUS`."""
 
 FEW = 100
-"""Below so many samples MAUVE's clusters hold a handful of points each."""
+"""With fewer samples, MAUVE's clusters contain only a handful of points each."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class EvaluateOptions(JudgeSettings):
+class Options(JudgeSettings):
     """Measure samples: MAUVE, GenPPL, entropy, repetition, novelty, real words, NFE, speed.
 
-    Every score stands beside the same score of real text that the reference does not contain.
-    The judges that come by default are small and can be had without a hub; the paper's protocol
-    takes GPT-2 Large for both. Numbers by different judges cannot be compared.
+    Every score is shown next to the same score of held-out real text. The default judges are small
+    and need no hub access; the paper's protocol uses GPT-2 Large for both. Scores from different
+    judges are not comparable.
 
-    With --judge moses the samples are molecules, written as SMILES, and measured by the benchmark
-    MOSES (extra molecules): valid, unique, novel, diverse, and how far they are from its test sets.
+    `dsl evaluate MEASURE MODEL CORPUS` measures a model instead: repair (how much damage it
+    restores), divergence (from the known source of its corpus).
+
+    With --judge moses the samples are SMILES, measured by the MOSES benchmark (extra molecules):
+    validity, uniqueness, novelty, diversity, and distance to its test sets.
+
+    Example: dsl evaluate samples.jsonl --out result.json
     """
 
+    choices: ClassVar[dict[str, str]] = {"Measures of models": "dsl.measures"}
     samples: tyro.conf.Positional[Path]
-    """A file that `dsl sample` wrote."""
+    """Samples file written by `dsl sample`."""
     model: str | None = None
-    """Whose tokenizer counts; the samples' own model if not given."""
+    """Model whose tokenizer counts tokens. Default: the model of the samples."""
     out: Path | None = None
-    """Write the whole result, with its protocol, here."""
+    """Write the full result and its protocol to this JSON file."""
     json: bool = False
     """Print JSON instead of a table."""
 
     def check(self) -> None:
-        """Refuse values that no run can have."""
+        """Reject invalid values."""
         super().check()
         if self.out is not None:
             require_place(self.out)
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Read, measure, write, print."""
-    options = parse(EvaluateOptions, "evaluate", arguments)
-    from dsl import files
+    """Evaluate samples, or dispatch to a measure of models."""
+    if arguments and arguments[0] in MEASURES:
+        MEASURES[arguments[0]].main(arguments[1:])
+        return
+    options = parse(Options, "evaluate", arguments)
+    from dsl._util import files
     from dsl.cli.progress import progress
-    from dsl.evaluation.measurement import evaluate
+    from dsl.evaluation import evaluate
 
     with progress(None, "evaluating") as bar:
         result = evaluate(options.samples, options, model=options.model, tell=bar.step)
@@ -64,11 +77,11 @@ def main(arguments: Sequence[str]) -> None:
 
 
 def show(result: dict[str, Any]) -> None:
-    """Print scores beside those of held-out text."""
+    """Print scores next to those of held-out text."""
     from rich.console import Console
     from rich.table import Table
 
-    from dsl.evaluation.protocol import MEASURES
+    from dsl.evaluation import MEASURES
 
     if "warnings" in result:
         show_molecules(result)
@@ -89,17 +102,17 @@ def show(result: dict[str, Any]) -> None:
     )
     if result["samples"] < FEW:
         console.print(
-            f"{result['samples']} samples are few, and MAUVE says little then: read it beside the "
+            f"MAUVE is unreliable with only {result['samples']} samples: compare it with the "
             "held-out column only."
         )
 
 
 def show_molecules(result: dict[str, Any]) -> None:
-    """Print scores with how many molecules they are of, beside those of held-out molecules."""
+    """Print scores and molecule counts next to the scores of held-out molecules."""
     from rich.console import Console
     from rich.table import Table
 
-    from dsl.evaluation.protocol import MOLECULES
+    from dsl.evaluation import MOLECULES
 
     table = Table("measure", "samples", "of", "held-out molecules")
     for name, label in MOLECULES.items():
@@ -114,7 +127,7 @@ def show_molecules(result: dict[str, Any]) -> None:
 
 
 def shown(score: dict[str, float | None], unknown: str = "too short to say") -> str:
-    """Print a number with its error."""
+    """Format a score with its standard error."""
     value, error = score["mean"], score.get("stderr")
     if value is None:
         return unknown

@@ -1,4 +1,4 @@
-"""`dsl export`: write a model for the Auto classes of transformers."""
+"""`dsl export`: export a model for the Auto classes of transformers."""
 
 from __future__ import annotations
 
@@ -12,27 +12,29 @@ from dsl.cli.options import parse
 
 
 @dataclass(frozen=True)
-class ExportOptions:
-    """Write a directory that transformers' AutoModelForMaskedLM and AutoTokenizer load.
+class Options:
+    """Export a directory that transformers' AutoModelForMaskedLM and AutoTokenizer can load.
 
-    The id of [MASK] is the one after the last token. Loading needs this package installed, and
-    either `import dsl.integrations.transformers` or trust_remote_code=True.
+    The id of [MASK] is the one after the last token. Loading requires this package, and either
+    `import dsl.integrations.transformers` or trust_remote_code=True.
+
+    Example: dsl export text8-tiny exported
     """
 
     model: tyro.conf.Positional[str]
-    """A checkpoint directory, or the name of a model."""
+    """Checkpoint directory, or model name."""
     out: tyro.conf.Positional[Path]
-    """Where it is written; the directory must be new or empty."""
+    """Output directory; must be new or empty."""
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Load, wrap, write."""
-    options = parse(ExportOptions, "export", arguments)
-    from dsl.conversion import require_new
+    """Run `dsl export`."""
+    options = parse(Options, "export", arguments)
+    from dsl.checkpoints import require_new
 
     require_new(options.out)  # before transformers, which takes seconds to import
+    from dsl.checkpoints import load
     from dsl.integrations.transformers import export
-    from dsl.loading import load
 
     export(load(options.model), options.out)
     print(f"{options.out}: AutoModelForMaskedLM.from_pretrained({str(options.out)!r})")

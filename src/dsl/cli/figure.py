@@ -1,4 +1,4 @@
-"""`dsl figure`: draw what runs and comparisons have written."""
+"""`dsl reproduce figure`: draw training curves, trade-offs, paths or the geometry."""
 
 from __future__ import annotations
 
@@ -10,65 +10,69 @@ from typing import Any, Literal
 
 import tyro
 
-from dsl import files
+from dsl._util import files
 from dsl.cli.options import parse
 
 
 @dataclass(frozen=True)
-class FigureOptions:
-    """Draw a figure from files or, of the converter, from a model.
+class Options:
+    """Draw a figure from result files or, for geometry, from a model.
 
-    curves: validation against training tokens, from the directories of runs. tradeoff: quality
-    against denoiser calls, from the results.json of `dsl compare`. paths: the SNR of every token at
-    every step, from files of `dsl sample --trace`, as SVG. geometry: what the converter makes of
-    γ times the embedding of a token, from a DSL model (the paper's figure 2).
+    curves: validation loss against training tokens, from run directories. tradeoff: quality against
+    denoiser calls, from the results.json of `dsl compare`. paths: the SNR of every token at every
+    step, from files of `dsl sample --trace`, as SVG. geometry: the converter's output for γ times a
+    token's embedding, from a DSL model (the paper's figure 2).
+
+    Example: dsl reproduce figure tradeoff comparison/results.json --out tradeoff.pdf
     """
 
     what: tyro.conf.Positional[Literal["curves", "tradeoff", "paths", "geometry"]]
-    """Which figure."""
+    """Figure to draw."""
     sources: tyro.conf.Positional[tuple[Path, ...]]
-    """Runs, one results.json, traces, or a model."""
+    """Run directories, one results.json, traces, or a model."""
     out: Path
-    """The file to write; its ending says the format."""
+    """Output file; the suffix sets the format."""
     tokens: tuple[str, ...] = ()
-    """Tokens of figure geometry, as text; if none are given, 25 spread over the vocabulary."""
+    """Tokens for geometry, as text. Default: 25 tokens spread over the vocabulary."""
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Read, draw, say where."""
-    options = parse(FigureOptions, "figure", arguments)
+    """Run `dsl reproduce figure`."""
+    options = parse(Options, "reproduce figure", arguments)
     if not options.sources:
-        raise ValueError(f"dsl figure {options.what} needs at least one file or directory")
+        raise ValueError(
+            f"dsl reproduce figure {options.what} needs at least one file or directory"
+        )
     files.require_place(options.out)
     with files.whole(options.out) as part:
         _draw(options, part)
     print(options.out)
 
 
-def _draw(options: FigureOptions, out: Path) -> None:
+def _draw(options: Options, out: Path) -> None:
     if options.what == "curves":
-        from dsl.figures.curves import curves
+        from dsl.apps.reproduce.curves import curves
 
         curves({run.name: run for run in options.sources}, out)
     elif options.what == "paths":
-        from dsl.figures.paths import paths, read_trace
+        from dsl.apps.demo.paths import paths, read_trace
 
         if options.out.suffix != ".svg":
-            raise ValueError(f"this figure is an SVG; got {options.out}")
+            raise ValueError(f"this figure must be written as .svg, got {options.out}")
         traces = {trace.stem: read_trace(trace) for trace in options.sources}
         if len(traces) < len(options.sources):
-            raise ValueError("panels are named after their files, which must have different names")
+            raise ValueError("panels are named after their files, so file names must be unique")
         out.write_text(paths(traces), encoding="utf-8")
     elif options.what == "geometry":
         _geometry(options, out)
     else:
-        from dsl.figures.tradeoff import tradeoff
+        from dsl.apps.reproduce.tradeoff import tradeoff
 
         tradeoff(*_results(options.sources[0]), out)
 
 
 def _results(path: Path) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-    """Read the rows of a comparison and the scores of real text; a score may be missing."""
+    """Read the rows of a comparison and the scores of real text; scores may be missing."""
     record = files.parse_json(path.read_bytes(), str(path))
     try:
         held_out = {name: score["mean"] for name, score in record["held_out"].items()}
@@ -83,27 +87,26 @@ def _results(path: Path) -> tuple[list[dict[str, Any]], dict[str, Any]]:
 
 
 PROBES = 25
-"""Tokens the paper's figure 2 follows."""
+"""Tokens in the paper's figure 2."""
 
 
-def _geometry(options: FigureOptions, out: Path) -> None:
+def _geometry(options: Options, out: Path) -> None:
     import torch
 
-    from dsl.diagnostics.geometry import rays
-    from dsl.figures.geometry import geometry
-    from dsl.loading import load
+    from dsl.apps.reproduce.geometry import geometry, rays
+    from dsl.checkpoints import load
 
     if len(options.sources) > 1:
-        raise ValueError(f"figure geometry is of one model, got {len(options.sources)}")
+        raise ValueError(f"figure geometry needs exactly one model, got {len(options.sources)}")
     model = load(str(options.sources[0]))
     network = model.denoiser
     if model.weights is None or not hasattr(network, "converter"):
-        raise ValueError(f"{model.name} has no converter: figure geometry is of a DSL model")
+        raise ValueError(f"{model.name} has no converter: figure geometry needs a DSL model")
     if options.tokens:
         encoded = {text: model.encode(text) for text in options.tokens}
         for text, ids in encoded.items():
             if len(ids) != 1:
-                raise ValueError(f"{text!r} must be one token of {model.name}, it is {len(ids)}")
+                raise ValueError(f"{text!r} must be one token of {model.name}, got {len(ids)}")
         chosen = [ids[0] for ids in encoded.values()]
     else:
         v = network.config.vocab_size

@@ -1,4 +1,4 @@
-"""`dsl likelihood`: score texts or a corpus with every estimator, each with its standard error."""
+"""`dsl likelihood`: score texts or a corpus with every likelihood estimator."""
 
 from __future__ import annotations
 
@@ -11,77 +11,79 @@ from typing import TYPE_CHECKING, Any
 
 import tyro
 
-from dsl.arguments import LENGTHS, SEEDS, within
+from dsl._util.validate import LENGTHS, SEEDS, within
 from dsl.cli.options import parse
 
 if TYPE_CHECKING:
-    from dsl.loading import Model
-    from dsl.scoring.report import Report
+    from dsl.checkpoints import Model
+    from dsl.evaluation import Report
 
 MOST_LINES = 40
-"""Texts that get a line of their own in the table."""
+"""Maximum number of texts listed individually in the table."""
 
 
 @dataclass(frozen=True)
-class LikelihoodOptions:
-    """Score text by every estimator that the model has, and audit how far they lie apart.
+class Options:
+    """Score text with every estimator of the model, and audit how far the estimates differ.
 
-    A sentence, and every line of a file, is scored to its end and gets a line of its own. Under
-    torchrun the blocks are shared by the processes; the numbers do not change.
+    A sentence, or every line of a file, is scored in full and listed individually. Under torchrun
+    the blocks are split across processes; the results do not change.
+
+    Example: dsl likelihood text8-tiny "the quick brown fox"
     """
 
     model: tyro.conf.Positional[str]
-    """A bundled model such as text8-tiny, a checkpoint directory, a hub id, or an oracle."""
+    """Bundled model such as text8-tiny, checkpoint directory, hub id, or oracle."""
     corpus: tyro.conf.Positional[str]
-    """A sentence; a text file; a .jsonl file with a "text" in every line, such as `dsl sample`
-    writes; or a corpus that `dsl data` knows, of which blocks are spread evenly over the split."""
+    """Sentence; text file; .jsonl file with a "text" field per line, such as `dsl sample`
+    writes; or corpus name (see `dsl data`), with blocks spread evenly over the split."""
     lines: bool = False
-    """Take every line of a text file as a text of its own. Always so if the model has no token
-    for the end of a line."""
+    """Score every line of a text file as a separate text. Always on if the model has no newline
+    token."""
     split: str | None = None
-    """Take blocks at equal distances from this split: train, validation or test. If it is not
-    given, that is test for a named corpus, while a file is read from its beginning."""
+    """Take evenly spaced blocks from this split: train, validation or test. Default: test for a
+    named corpus; a file is read from its beginning."""
     limit: int | None = None
-    """Score at most so many blocks; 256 of a named corpus if not given."""
+    """Maximum number of blocks. Default: 256 for a named corpus, otherwise all."""
     length: int | None = None
-    """Tokens in a block; the model's own length if not given."""
+    """Tokens per block. Default: the model's length."""
     budget: int = 64
-    """Denoiser calls for each block and estimator."""
+    """Denoiser calls per block and estimator."""
     only: tuple[str, ...] = ()
     """Use only these estimators, such as roar, shared, sequential, random-order or tabulated."""
     cutoff: float | None = None
-    """Γ, where contours end; chosen once on blocks that are not scored, if not given."""
+    """Γ, the end of the contours. Default: chosen once on blocks that are not scored."""
     table: Path | None = None
-    """One more contour: JSON with "times" from 0 to 1 and "snr", a row of SNRs for each."""
+    """Additional contour: JSON with "times" from 0 to 1 and "snr", a row of SNRs per time."""
     seed: int = 0
-    """Where the random numbers start."""
+    """Random seed."""
     json: bool = False
     """Print JSON instead of a table."""
     device: str = "cpu"
-    """Where the network runs, such as cuda:0."""
+    """Device of the network, such as cuda:0."""
     cache: Path | None = None
-    """Where corpora are kept."""
+    """Cache directory for corpora."""
 
     def check(self) -> None:
-        """Refuse values that no run can have."""
+        """Reject invalid values."""
         within(self, limit=(1, 10**9), length=LENGTHS, cutoff=(0, 10**6), seed=SEEDS)
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Load, cut, score, print."""
-    options = parse(LikelihoodOptions, "likelihood", arguments)
+    """Run `dsl likelihood`."""
+    options = parse(Options, "likelihood", arguments)
+    from dsl._util.processes import this_process
+    from dsl.checkpoints import load
     from dsl.cli.progress import progress
-    from dsl.likelihoods.effort import Effort
-    from dsl.loading import load
-    from dsl.path import Tabulated
-    from dsl.processes import this_process
-    from dsl.scoring.score import score
+    from dsl.core import Tabulated
+    from dsl.evaluation import score
+    from dsl.likelihoods import Effort
 
     model = load(options.model, length=_length(options), device=options.device)
     length = model.length if options.length is None else options.length
     model.require_length(length)
     table = Tabulated.read(options.table, length) if options.table else None
-    effort = Effort(options.budget, table=table)  # what is wrong with it is said before any work
+    effort = Effort(options.budget, table=table)  # fails early if invalid
     rows, owners, spare = _blocks(options, model, length)
     process = this_process()
     mine = list(range(len(rows)))[process.rank :: process.count]
@@ -105,23 +107,19 @@ def main(arguments: Sequence[str]) -> None:
         _print(options, whole, len(spare))
 
 
-def _length(options: LikelihoodOptions) -> int | None:
-    """Size an oracle that can have any length: as the user says, or as a sentence needs."""
-    from dsl.scoring.blocks import is_sentence
+def _length(options: Options) -> int | None:
+    """Return the length for an oracle of variable length: as given, or to fit the sentence."""
+    from dsl.evaluation import is_sentence
 
     if options.length is None and is_sentence(options.corpus, options.split):
         return len(options.corpus)
     return options.length
 
 
-def _blocks(
-    options: LikelihoodOptions, model: Model, length: int
-) -> tuple[list[Any], list[int], Any]:
-    """Return blocks, the text each belongs to, and blocks that are not scored."""
-    from dsl.data.blocks import read_texts
-    from dsl.data.cache import default_cache
-    from dsl.scoring.blocks import is_corpus, is_sentence, read
-    from dsl.scoring.texts import blocks_of
+def _blocks(options: Options, model: Model, length: int) -> tuple[list[Any], list[int], Any]:
+    """Return the blocks, the text index of each, and spare blocks that are not scored."""
+    from dsl.data import default_cache, read_texts
+    from dsl.evaluation import blocks_of, is_corpus, is_sentence, read
 
     name, path = options.corpus, Path(options.corpus)
     by_line = options.lines or not model.can_say("\n") or path.suffix == ".jsonl"
@@ -130,7 +128,7 @@ def _blocks(
     elif not is_corpus(name, options.split) and (by_line or model.documents):
         texts = [text for text in read_texts(path, separate_lines=by_line) if text]
         if not texts:
-            raise ValueError(f"{path} has no text")
+            raise ValueError(f"{path} contains no text")
     else:
         cache = options.cache or default_cache()
         scored, spare = read(model, name, options.split, length, options.limit, cache)
@@ -140,7 +138,7 @@ def _blocks(
     return rows[: options.limit], owners[: options.limit], rest
 
 
-def _print(options: LikelihoodOptions, report: Report, spare: int) -> None:
+def _print(options: Options, report: Report, spare: int) -> None:
     result: dict[str, Any] = {
         "corpus": options.corpus,
         "budget": options.budget,
@@ -157,11 +155,10 @@ def _print(options: LikelihoodOptions, report: Report, spare: int) -> None:
     print(json.dumps(result)) if options.json else show(result)
 
 
-def floor(options: LikelihoodOptions) -> dict[str, float] | None:
-    """Return the entropy of a corpus whose source is known, in bits per token."""
-    from dsl.data.cache import default_cache
-    from dsl.data.corpora import prepare
-    from dsl.scoring.blocks import is_corpus, is_sentence
+def floor(options: Options) -> dict[str, float] | None:
+    """Return the entropy rate of a corpus with a known source, in bits per token."""
+    from dsl.data import default_cache, prepare
+    from dsl.evaluation import is_corpus, is_sentence
 
     name, split = options.corpus, options.split
     if is_sentence(name, split) or not is_corpus(name, split):
@@ -174,7 +171,7 @@ def floor(options: LikelihoodOptions) -> dict[str, float] | None:
 
 
 def line(report: Report) -> dict[str, Any]:
-    """Sum up one text: its beginning, and bits per token by every estimator."""
+    """Summarize one text: its beginning, and bits per token for every estimator."""
     ids = [token for block in report.blocks for token in block.tokens.tolist()]
     words = report.model.decode([t for t in ids if t not in report.model.specials])
     bits = {name: report.bits_per_token(name) for name in report.kinds}
@@ -190,15 +187,15 @@ def line(report: Report) -> dict[str, Any]:
     return record
 
 
-def chosen_on(options: LikelihoodOptions, spare: int) -> str:
-    """Say where Γ comes from."""
+def chosen_on(options: Options, spare: int) -> str:
+    """Describe how Γ was chosen."""
     if options.cutoff is not None:
         return "given"
     return f"{min(16, spare)} blocks that are not scored" if spare else "the scored blocks"
 
 
 def show(result: dict[str, Any]) -> None:
-    """Print the numbers as tables."""
+    """Print the results as tables."""
     from rich.box import SIMPLE_HEAD
     from rich.console import Console
     from rich.table import Table
@@ -235,7 +232,7 @@ def show(result: dict[str, Any]) -> None:
         least = result["floor"]
         console.print(
             f"the entropy of the source is {least['bits_per_token']:.4f} ± {least['stderr']:.4f} "
-            "bits per token; no model has fewer on average"
+            "bits per token, a lower bound for every model on average"
         )
     if "audit" not in result:
         return

@@ -2,39 +2,23 @@
 
 from __future__ import annotations
 
+import ctypes
+import difflib
 import os
 import shutil
 import sys
 import textwrap
 from collections.abc import Sequence
-from importlib import import_module
 from importlib.metadata import version
+from typing import Any
 
 from dsl import __version__
-from dsl.cli.memory import keep_freed_memory
+from dsl._util.processes import part
+from dsl._util.registry import Registry
 from dsl.cli.output import delivered, drop_output, say, suit_the_terminal
-from dsl.processes import part
 
-VERBS = {
-    "data": "Fetch, verify and describe a corpus.",
-    "train": "Train a model by a recipe, or go on with a run that was stopped.",
-    "sample": "Draw sequences along any path through SNR space.",
-    "infill": "Fill the gaps of a text.",
-    "correct": "Put doubtful text right, and say how sure each change is.",
-    "likelihood": "Score a corpus with every likelihood estimator, and audit them.",
-    "calibrate": "Measure whether a model's confidence can be believed.",
-    "probe": "Damage held-out text, and count how much of it a model puts right.",
-    "evaluate": "Measure samples against real text, with errors and a protocol.",
-    "divergence": "Find how far a model is from the known source of its corpus, both ways.",
-    "compare": "Compare models and samplers over steps and seeds: table and figure.",
-    "figure": "Draw training curves or a comparison from files.",
-    "convert": "Turn a pretrained model into a DSL model.",
-    "export": "Write a model for the Auto classes of transformers.",
-    "bench": "Measure the speed, overhead and exactness of samplers.",
-    "demo": "See the bundled model along five paths, and write a report with pictures.",
-    "completion": "Print a script that completes commands and options in a shell.",
-    "toy": "Watch the cyclic toy localize, and check what was drawn against the truth.",
-}
+VERBS: Registry[Any] = Registry("dsl.verbs", "command")
+"""The modules of all commands. The first line of a module's docstring describes its command."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -60,24 +44,47 @@ def answer(arguments: Sequence[str]) -> int:
         return say(usage())
     if arguments[0] in ("-V", "--version"):
         return say(f"dsl {__version__}, torch {version('torch')}")
+    if arguments[0] == COMPLETION:
+        return _completion(arguments)
     verb, *rest = arguments
     if verb not in VERBS:
-        print(f"dsl: {verb!r} is not a command\n\n{usage()}", file=sys.stderr)
+        near = difflib.get_close_matches(verb, VERBS, n=1)
+        hint = f"did you mean {near[0]!r}?" if near else f"expected one of {', '.join(VERBS)}"
+        print(f"dsl: {verb!r} is not a command; {hint}", file=sys.stderr)
         return 2
     return run(verb, rest)
+
+
+COMPLETION = "--tyro-print-completion"
+
+
+def _completion(arguments: Sequence[str]) -> int:
+    """Let tyro print a script that completes all commands and options in a shell."""
+    import tyro
+
+    commands = {verb: VERBS[verb].Options for verb in VERBS if hasattr(VERBS[verb], "Options")}
+    tyro.extras.subcommand_cli_from_dict(commands, prog="dsl", args=list(arguments))
+    return 0
 
 
 def usage() -> str:
     """Describe the command line. Nothing here imports torch, so help answers at once."""
     columns, width = shutil.get_terminal_size().columns, max(map(len, VERBS))
     filler = textwrap.TextWrapper(columns, subsequent_indent=" " * (width + 4))
-    verbs = "\n".join(filler.fill(f"  {name:<{width}}  {line}") for name, line in VERBS.items())
+    verbs = "\n".join(filler.fill(f"  {name:<{width}}  {summary(name)}") for name in VERBS)
     about = "Discrete Stochastic Localization: diffusion language models over continuous states."
     return (
         f"usage: dsl COMMAND [OPTIONS]\n\n{textwrap.fill(about, columns)}\n\n"
         f"commands:\n{verbs}\n\n"
-        "dsl COMMAND --help describes a command; dsl --version prints the versions."
+        "dsl COMMAND --help describes a command; dsl --version prints the versions;\n"
+        f"dsl {COMPLETION} bash (or zsh, tcsh) prints a completion script."
     )
+
+
+def summary(verb: str) -> str:
+    """Return what a command does, in one line."""
+    line = (VERBS[verb].__doc__ or "").partition("\n")[0].partition(": ")[2]
+    return line[:1].upper() + line[1:]
 
 
 def run(verb: str, arguments: Sequence[str]) -> int:
@@ -87,7 +94,7 @@ def run(verb: str, arguments: Sequence[str]) -> int:
     """
     keep_freed_memory()
     try:
-        import_module(f"dsl.cli.{verb.replace('-', '_')}").main(arguments)
+        VERBS[verb].main(arguments)
         part()
     except BrokenPipeError:
         # The reader has left (`dsl … | head`); what is still buffered has nowhere to go.
@@ -118,3 +125,24 @@ def _one_line(error: BaseException) -> str:
 def _is_want_of_memory(error: BaseException) -> bool:
     """Whether torch could not allocate a tensor: on a CPU it has no class for that."""
     return type(error).__name__ == "OutOfMemoryError" or "can't allocate memory" in str(error)
+
+
+M_TRIM_THRESHOLD, M_TOP_PAD, M_MMAP_THRESHOLD = -1, -2, -3  # of glibc's malloc.h
+
+
+def keep_freed_memory() -> bool:
+    """Ask glibc not to return memory to the system between calls; return whether it accepted.
+
+    Returned memory costs page faults in the next call. Older versions keep only blocks up to
+    32 MB. Other C libraries are left alone.
+    """
+    if sys.platform != "linux":
+        return False
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if mallopt is None:
+        return False
+    # set the mmap threshold first: setting the others disables its adaptation, and if it is
+    # rejected afterwards it would stay at its minimum
+    if not any(mallopt(M_MMAP_THRESHOLD, size) for size in (2**30, 2**25)):
+        return False
+    return bool(mallopt(M_TRIM_THRESHOLD, 2**31 - 1)) and bool(mallopt(M_TOP_PAD, 2**26))

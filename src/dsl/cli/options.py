@@ -1,4 +1,4 @@
-"""Options that several verbs share; nothing here imports torch, so help stays quick."""
+"""Options shared by several verbs; torch is not imported here, so --help stays fast."""
 
 from __future__ import annotations
 
@@ -8,23 +8,24 @@ import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Protocol, TypeVar, runtime_checkable
+from typing import Protocol, TypeVar, runtime_checkable
 
 import tyro
 
-from dsl.arguments import SEEDS, within
-from dsl.files import require_place
+from dsl._util.defaults import DEFAULT_MODEL
+from dsl._util.files import require_place
+from dsl._util.registry import Registry
 
 T = TypeVar("T")
 
 
 def parse(kind: type[T], verb: str, arguments: Sequence[str]) -> T:
-    """Read a verb's options. Wrong words are tyro's business, wrong values their `check`'s."""
+    """Parse a verb's options. tyro reports syntax errors, `check` reports invalid values."""
     options = tyro.cli(
         kind,
         args=list(arguments),
         prog=f"dsl {verb}",
-        description=wrapped(inspect.getdoc(kind) or ""),
+        description=wrapped("\n\n".join([inspect.getdoc(kind) or "", *_choices(kind)])),
         config=(tyro.conf.PositionalMetavarFromFieldName, tyro.conf.DisallowNone),
     )
     if isinstance(options, Checked):
@@ -32,10 +33,16 @@ def parse(kind: type[T], verb: str, arguments: Sequence[str]) -> T:
     return options
 
 
-def wrapped(text: str) -> str:
-    """Break paragraphs into lines that fit the terminal, and are not too long to be read.
+def _choices(kind: type) -> list[str]:
+    """List the plug-ins available for a verb's options, such as the registered samplers."""
+    found = getattr(kind, "choices", {})
+    return [f"{name}: {', '.join(Registry(group, name))}." for name, group in found.items()]
 
-    The lines are indented because tyro joins a line to the one before if it begins with a letter.
+
+def wrapped(text: str) -> str:
+    """Wrap paragraphs to the terminal width, up to a readable maximum.
+
+    Lines are indented because tyro joins a line that begins with a letter to the previous one.
     """
     width = min(100, shutil.get_terminal_size().columns)
     filler = textwrap.TextWrapper(width, initial_indent="  ", subsequent_indent="  ")
@@ -44,51 +51,33 @@ def wrapped(text: str) -> str:
 
 @runtime_checkable
 class Checked(Protocol):
-    """Options that not every value suits."""
+    """Options with validation."""
 
     def check(self) -> None:
-        """Raise a ValueError that says what was expected and what came."""
-
-
-DEFAULT_MODEL = "stories-tiny"
-"""What `dsl.loading` uses too; said again here because that module imports torch."""
+        """Raise a ValueError that states the expected and the given value."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class DrawingOptions:
-    """How sequences are drawn, and where they go."""
+class OutputOptions:
+    """Model to sample from, and where to write its texts."""
 
     model: str = DEFAULT_MODEL
-    """A bundled model, a checkpoint directory, a hub id, or an oracle such as oracle:cyclic-7."""
-    n: Annotated[int, tyro.conf.arg(aliases=["-n"])] = 1
-    """How many sequences."""
-    temperature: float | None = None
-    """Overrides the sampler's own; 0 takes the most likely tokens."""
-    top_p: float | None = None
-    """Overrides the sampler's own: the mass of the tokens that are drawn from."""
-    guidance: float = 1.0
-    """How often what is given counts: more than once makes texts fit it better and differ less, at
-    twice the calls."""
-    seed: int = 0
-    """With a sequence's index it determines the text; batch size and processes do not."""
-    batch_size: int = 32
-    """Sequences drawn side by side."""
+    """Bundled model, checkpoint directory, hub id, or oracle such as oracle:cyclic-7."""
+    device: str = "cpu"
+    """Device of the network, such as cuda:0."""
     out: Path | None = None
-    """Write JSON lines here. If the file holds part of the same job, the rest is added."""
+    """Output file (JSON lines). A file with part of the same request is completed."""
     overwrite: bool = False
-    """Replace a file that holds another job."""
+    """Overwrite an output file of a different request."""
     trace: Path | None = None
-    """Record every step of every sequence here, as JSON lines; costs a full forward a step."""
+    """Record every step of every sequence in this file (JSON lines); costs one full forward pass
+    per step."""
     json: bool = False
     """Print one JSON object about the run instead of the texts."""
-    device: str = "cpu"
-    """Where the network runs, such as cuda:0."""
 
-    def check(self) -> None:
-        """Refuse values that no run can have."""
-        within(self, n=(1, 10**7), batch_size=(1, 10**6), seed=SEEDS)
-        within(self, temperature=(0, 10**6), top_p=(0, 1), guidance=(0, 10**3))
+    def check_output(self) -> None:
+        """Reject output paths that cannot be written."""
         if self.out is not None:
             require_place(self.out)
         if self.trace is not None and (self.trace.is_dir() or not self.trace.exists()):
-            require_place(self.trace)  # what is neither may be a pipe
+            require_place(self.trace)  # other paths may be pipes

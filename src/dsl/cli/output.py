@@ -1,4 +1,4 @@
-"""What is printed: it suits any terminal, and either arrives or is reported missing."""
+"""Standard output: adapt to the terminal's encoding, and report failed writes."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ import os
 import sys
 
 SPELLED = {"±": "+/-", "…": "...", "│": "|", "─": "-", "␣": "_", "γ": "g", "Γ": "G"}
-"""How an ASCII terminal reads some characters; of others it gets a question mark."""
+"""ASCII replacements of some characters; all others become question marks."""
 
 
 def suit_the_terminal() -> None:
-    """Spell what the terminal's encoding lacks, rather than fail once the work is done."""
+    """Replace characters that the terminal cannot encode, rather than fail after the work."""
     codecs.register_error("dsl-spelled", _spelled)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
@@ -20,7 +20,7 @@ def suit_the_terminal() -> None:
 
 
 def say(text: str) -> int:
-    """Print a text; return 0, or the status of what could not be printed."""
+    """Print a text; return 0, or a nonzero status if printing failed."""
     try:
         print(text, flush=True)
     except OSError as error:
@@ -29,12 +29,12 @@ def say(text: str) -> int:
 
 
 def delivered(status: int) -> int:
-    """Write out what is still buffered; return the status, or another if it could not be written.
+    """Flush standard output; return the status, or an error status if the write failed.
 
-    A status other than 0 has been explained already, so that nothing is added to it.
+    A nonzero status has been reported already, so nothing is added to it.
     """
     try:
-        if sys.stdout is not None:  # as it is when the shell has closed it
+        if sys.stdout is not None:  # None if the shell has closed it
             sys.stdout.flush()
     except OSError as error:
         if not status:
@@ -44,13 +44,13 @@ def delivered(status: int) -> int:
 
 
 def drop_output() -> None:
-    """Send what is still buffered nowhere, or the interpreter would fail on it when it ends."""
+    """Discard buffered output, or the interpreter would fail on it at exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _lost(error: OSError) -> int:
     drop_output()
-    if isinstance(error, BrokenPipeError):  # the reader has left (`dsl … | head`)
+    if isinstance(error, BrokenPipeError):  # the reader has exited (`dsl … | head`)
         return 141
     print(f"dsl: the output could not be written: {error}", file=sys.stderr)
     return 1

@@ -1,6 +1,6 @@
-"""The progress line on standard error: what is done, how fast, and how long it will take.
+"""Progress bar on standard error, with rate and remaining time.
 
-Every verb shows this one. It leaves nothing behind in a pipe.
+All verbs use it. It writes nothing to a pipe.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from rich.progress import (
 
 @dataclass
 class Bar:
-    """The line of one job."""
+    """Progress bar of one job."""
 
     progress: Progress
     task: TaskID
@@ -32,11 +32,11 @@ class Bar:
 
     @property
     def console(self) -> Console:
-        """Where the line is; what is printed here appears above it."""
+        """Console of the bar; text printed here appears above it."""
         return self.progress.console
 
     def step(self, note: str) -> None:
-        """Say what is going on inside the unit that is being worked on."""
+        """Show a note on the current unit of work."""
         self.progress.update(self.task, note=note)
 
     def advance(self, units: int, tokens: int = 0) -> None:
@@ -47,24 +47,24 @@ class Bar:
         self.progress.update(self.task, advance=units, rate=shown)
 
     def reach(self, done: int, total: int | None, what: str | None = None) -> None:
-        """Say how much of something is done, of how much; a total of 0 is not known."""
+        """Set the completed amount and the total; a total of 0 means unknown."""
         self.progress.update(self.task, completed=done, total=total or None)
         if what is not None:
             self.progress.update(self.task, description=what)
 
     def prepared(self, what: str, done: int, size: int) -> None:
-        """Take what a corpus or a judge tells while it is being prepared."""
+        """Progress callback for preparing a corpus or a judge."""
         self.reach(done, size, what)
 
 
 @contextmanager
 def progress(total: int | None, what: str, *, visible: bool = True) -> Iterator[Bar]:
-    """Show a progress line while the block runs.
+    """Show a progress bar while the block runs.
 
     Args:
-        total: Units of work; None while it is not known.
-        what: What is being done.
-        visible: Whether there is anything to show, as in the first of several processes.
+        total: Units of work; None if unknown.
+        what: Description of the job.
+        visible: Whether to show the bar, e.g. only in the first of several processes.
     """
     columns = (
         TextColumn("{task.description}"),

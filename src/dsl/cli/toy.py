@@ -1,4 +1,4 @@
-"""`dsl toy`: the cyclic toy, localizing under its exact denoiser."""
+"""`dsl reproduce toy`: localize the cyclic toy, and compare the samples with the exact law."""
 
 from __future__ import annotations
 
@@ -12,40 +12,41 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from dsl.arguments import SEEDS, within
+from dsl._util.validate import SEEDS, within
 from dsl.cli.options import parse
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from dsl.oracle import Enumerated
+    from dsl.core import Enumerated
 
 
 @dataclass(frozen=True)
-class ToyOptions:
-    """Watch the cyclic toy localize, and check what was drawn against the truth."""
+class Options:
+    """Show the cyclic toy localize, and compare the samples with the exact distribution.
+
+    Example: dsl reproduce toy --size 7
+    """
 
     size: int = 7
-    """Letters in the toy: its data are all rotations of ABC…"""
+    """Number of letters; the data are all rotations of ABC…"""
     steps: int = 200
     """Euler-Maruyama steps from SNR 0 to 25."""
     draws: int = 2000
-    """Sequences drawn; the first is shown while it localizes."""
+    """Number of sequences; the first is displayed while it localizes."""
     seed: int = 0
-    """Where the random numbers start."""
+    """Random seed."""
 
     def check(self) -> None:
-        """Refuse values that no run can have."""
+        """Reject invalid values."""
         within(self, size=(2, 26), steps=(1, 10**6), draws=(1, 10**5), seed=SEEDS)
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Draw sequences along the shared SNR path, show one of them, compare all with the truth."""
-    options = parse(ToyOptions, "toy", arguments)
-    from dsl import oracle
-    from dsl.presets import sampler
-    from dsl.sampling.state import State
-    from dsl.streams import stream
+    """Sample along the shared SNR path, display one sequence, compare all with the exact law."""
+    options = parse(Options, "reproduce toy", arguments)
+    from dsl.core import oracle, stream
+    from dsl.samplers import State, sampler
 
     toy = oracle.cyclic(options.size)
     console = Console()
@@ -53,7 +54,7 @@ def main(arguments: Sequence[str]) -> None:
         f"\n[bold]Discrete stochastic localization[/] of a toy: every rotation of "
         f"[bold]{letters(range(options.size))}[/], equally likely.\n"
         "Every token starts at SNR 0, which is a mask, and is pulled to a letter by the exact "
-        "denoiser, which is never told the SNR.\n"
+        "denoiser, which does not see the SNR.\n"
     )
     began = time.monotonic()
     state = State.blank(options.draws, toy.length)
@@ -70,7 +71,7 @@ def main(arguments: Sequence[str]) -> None:
 
 
 def picture(snr: float, logits: Tensor) -> Group:
-    """Draw one state: each position's best letter, and how sure of it the posterior is."""
+    """Draw one state: the most probable letter per position, with its posterior probability."""
     confidence, best = logits.softmax(dim=-1).max(dim=-1)
     line = Text("  ")
     for letter, p in zip(letters(best.tolist()), confidence.tolist(), strict=True):
@@ -82,12 +83,12 @@ def picture(snr: float, logits: Tensor) -> Group:
 
 
 def verdict(toy: Enumerated, drawn: Tensor) -> Table:
-    """Count what was drawn and set the exact expectation beside it."""
+    """Count the samples next to the exact expectation."""
     hits = (drawn.unsqueeze(1) == toy.sequences).all(dim=-1).sum(dim=0).tolist()
     n = len(drawn)
     expected = n / len(toy.sequences)
     error = (expected * (1 - expected / n)) ** 0.5
-    table = Table("sequence", "drawn", "expected", title="What was drawn", title_justify="left")
+    table = Table("sequence", "drawn", "expected", title="Samples", title_justify="left")
     for sequence, count in zip(toy.sequences.tolist(), hits, strict=True):
         table.add_row(letters(sequence), str(count), f"{expected:.0f} ± {error:.0f}")
     table.add_row("anything else", str(n - sum(hits)), "0")

@@ -1,4 +1,4 @@
-"""`dsl train`: run a recipe, or go on with a run that was stopped."""
+"""`dsl train`: train a model from a recipe, or resume a run."""
 
 from __future__ import annotations
 
@@ -13,42 +13,45 @@ from dsl.cli.options import parse
 
 
 @dataclass(frozen=True)
-class TrainOptions:
-    """Train a model by a recipe. The same command goes on where a stopped run was.
+class Options:
+    """Train a model from a recipe. The same command resumes an interrupted run.
 
-    Any field of the recipe can be changed: --set trainer.steps=100 --set optimizer.lr=1e-3; with
-    --set objective=mdlm, ar or vp the same recipe trains a model of another family. With
-    --set data.tokenizer=bpe-2048 a tokenizer is learned from the corpus, and with
-    --set data.windows=documents a block is a document. Under torchrun or accelerate launch the
-    batch is shared by the processes.
+    --set overrides any field of the recipe: --set trainer.steps=100 --set optimizer.lr=1e-3. With
+    --set objective=mdlm, ar or vp the same recipe trains a model of another family,
+    --set data.tokenizer=bpe-2048 learns a tokenizer from the corpus, and
+    --set data.windows=documents makes every block a document. Under torchrun or accelerate launch
+    the batch is split across processes.
+
+    Example: dsl train text8-tiny --out runs/text8 --set trainer.steps=1000
     """
 
     recipe: tyro.conf.Positional[str]
-    """A YAML file, or a recipe that comes with the package: cyclic, text8-tiny,
-    text8-tiny-finetune, english-tiny, text8 or owt-finetune."""
+    """YAML file, or a bundled recipe: cyclic, text8-tiny, text8-tiny-finetune, english-tiny,
+    text8 or owt-finetune."""
     out: Path
-    """The run's directory: recipe, log, checkpoints, and at the end the model."""
+    """Run directory: recipe, log, checkpoints, and finally the model."""
     set: tyro.conf.UseAppendAction[tuple[str, ...]] = ()
-    """A change of the recipe, key=value; may be given several times."""
+    """Override a recipe field, key=value; repeatable."""
     smoke: bool = False
-    """Make the run as short as a test."""
+    """Shorten the run to a quick test."""
     init: str | None = None
-    """Begin with the weights of a checkpoint: a directory, a hub id, or a bundled model's name."""
+    """Initial weights: checkpoint directory, hub id, or bundled model."""
     device: str | None = None
-    """cpu, cuda or cuda:N; a GPU if there is one, when not given."""
+    """cpu, cuda or cuda:N. Default: a GPU if available."""
     cache: Path | None = None
-    """Where corpora are kept."""
+    """Cache directory for corpora."""
     tensorboard: bool = False
-    """Write the log for TensorBoard too, into the run's directory."""
+    """Also write a TensorBoard log to the run directory."""
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Read the recipe, train, say where the model is."""
-    options = parse(TrainOptions, "train", arguments)
-    from dsl import recipes
+    """Read the recipe, train, and print the model's path."""
+    options = parse(Options, "train", arguments)
+    from dsl._util.processes import rank
     from dsl.cli.training_log import Log
-    from dsl.processes import rank
-    from dsl.runs import LOG, Watch, train
+    from dsl.training import Watch, train
+    from dsl.training import recipe as recipes
+    from dsl.training.run import LOG
 
     recipe = recipes.read(recipes.find(options.recipe), options.set, smoke=options.smoke)
     board = options.out / "tensorboard" if options.tensorboard else None
@@ -66,4 +69,4 @@ def main(arguments: Sequence[str]) -> None:
     if trained.finished:
         print(f"trained to step {trained.step}: {trained.model}")
     else:
-        print(f"stopped at step {trained.step}; go on with: dsl train {shlex.join(arguments)}")
+        print(f"stopped at step {trained.step}; resume with: dsl train {shlex.join(arguments)}")

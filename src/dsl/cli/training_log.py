@@ -1,4 +1,4 @@
-"""What a training run says: a JSON line for every event, and a progress line for people."""
+"""Training log: a JSON line per event, and a progress bar."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+from dsl._util.extras import require
+from dsl._util.files import reported
+from dsl.apps.reproduce.curves import NAMES
 from dsl.cli.progress import Bar, progress
-from dsl.extras import require
-from dsl.figures.curves import NAMES
-from dsl.files import reported
-from dsl.scoring.validation import REPAIR
-from dsl.training.utilisation import Utilisation
+from dsl.evaluation import REPAIR
+from dsl.training import Utilisation
 
 KINDS = ("validation", "utilisation")
-"""Events that are not a step's."""
+"""Events that do not belong to a step."""
 
 
 class Log:
-    """The run's record: a JSON line for every event, and a progress line for people."""
+    """Training log: a JSON line per event, and a progress bar."""
 
     def __init__(self, path: Path, steps: int, *, visible: bool, board: Path | None = None) -> None:
         self.path, self.steps, self.visible = path, steps, visible
@@ -40,22 +40,22 @@ class Log:
             self.board.close()
 
     def prepared(self, what: str, done: int, size: int) -> None:
-        """Show how far the data are."""
+        """Progress callback for preparing the data."""
         assert self.bar is not None
         self.bar.prepared(what, done, size)
 
     def say(self, text: str) -> None:
-        """Tell the user something that happened."""
+        """Print a message above the bar."""
         assert self.bar is not None
         if self.visible:
             self.bar.console.print(text)
 
     def record(self, event: dict[str, Any]) -> None:
-        """Write an event down and show it."""
+        """Append an event to the log and show it."""
         if not self.visible:
             return
         _append(self.path, json.dumps(event) + "\n")
-        if self.wanted is not None:  # made now: before, the directory may not be the run's
+        if self.wanted is not None:  # created late: earlier, the directory may belong to no run
             self.board = self.board or _board(self.wanted)
             group = next((kind for kind in KINDS if kind in event), "training")
             for name, value in event.get(group, event).items():
@@ -72,7 +72,7 @@ class Log:
             self.bar.step(f"loss {event['loss']:.4f}  {rate}  {self.validation}")
 
     def _validated(self, event: dict[str, Any]) -> None:
-        """Say what a validation found, of the best average and then of all."""
+        """Print the validation results of the best EMA, then of all."""
         bits = event["validation"]
         self.validation = f"validation {bits['loss']:.3f} bits"
         measured = [name for name in bits if f"{name}_stderr" in bits]
@@ -88,7 +88,7 @@ class Log:
 
 
 def _append(path: Path, line: str) -> None:
-    """Add a line whole or not at all: after half a line, the next one could not be read."""
+    """Append a line atomically: a partial line would make the next one unreadable."""
     rest = line.encode()
     with reported(path), path.open("ab", buffering=0) as file:
         before = file.tell()

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import torch
 
-from dsl.files import parse_json
-from dsl.types import Tokens
+from dsl._util.files import parse_json
+from dsl.core.types import Tokens
 
 Encode = Callable[[str], list[int]]
 

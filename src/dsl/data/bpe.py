@@ -1,21 +1,20 @@
-"""Tokenizers learned from a corpus: byte-level BPE, kept in the cache beside the text.
-
-`bpe-2048` has 2,048 tokens: the 256 bytes, so that any text fits, the merges learned on the
-training split, and the special that ends a document.
-"""
+"""Which tokenizer a corpus is read with: its characters, learned pieces, a teacher's, or a file."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
 
+from dsl._util.files import locked, write_text
+from dsl._util.registry import Registry
+from dsl.data import tokenizers
 from dsl.data.corpora import BETWEEN, Corpus
 from dsl.data.sources import Progress
 from dsl.data.tokenizers import END_OF_TEXT, bracketed, read
 from dsl.data.windows import decoded
-from dsl.files import locked, write_text
 
 SMALLEST, LARGEST = 256 + 1, 1_000_000
 """Tokens: every byte and the end are among them; room for all is made before any is learned."""
@@ -87,3 +86,43 @@ def _texts(corpus: Corpus, what: str, told: Progress) -> Iterator[str]:
         done += len(piece)
         told(what, done, end - begin)
     told(f"{what}: merging", 0, 0)
+
+
+MOST_CHARACTERS = 1024
+"""The largest alphabet that is taken for one."""
+
+
+TOKENIZERS: Registry[Callable[[Corpus, str, Path, Progress], Tokenizer]] = Registry(
+    "dsl.tokenizers", "tokenizer"
+)
+"""Tokenizers that packages offer, as `NAME` or `NAME:ARGUMENT`; each is made for a corpus."""
+
+
+def tokenizer_of(
+    corpus: Corpus, name: str, cache: Path, *, kept: Path, on_progress: Progress
+) -> Tokenizer:
+    """Return the tokenizer of this name for a corpus.
+
+    Args:
+        corpus: What is read.
+        name: What a recipe calls it.
+        cache: Where tokenizers and teachers are kept.
+        kept: Where a run keeps its own: a learned one is taken from there if the run has begun.
+        on_progress: Told what is going on.
+    """
+    if size := size_of(name):
+        if kept.is_file():
+            return tokenizers.read(kept)
+        return learned(corpus, size, on_progress=on_progress)
+    plugin, _, argument = name.partition(":")
+    if plugin in TOKENIZERS:
+        return TOKENIZERS[plugin](corpus, argument, cache, on_progress)
+    if name != "characters":
+        return tokenizers.by_name(name, cache)
+    alphabet = corpus.alphabet or corpus.characters()
+    if len(alphabet) > MOST_CHARACTERS:
+        raise ValueError(
+            f"corpus {corpus.name!r} has {len(alphabet)} different characters, more than "
+            f"{MOST_CHARACTERS}; set data.tokenizer to bpe-N or to a tokenizer.json"
+        )
+    return tokenizers.characters(alphabet)

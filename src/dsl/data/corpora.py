@@ -17,11 +17,10 @@ from typing import Any
 import numpy as np
 from tokenizers import Tokenizer
 
-from dsl.data.catalogue import ORIGINS, Origin, origin_of
-from dsl.data.own_files import readable
+from dsl._util.files import digest, locked, parse_json, sweep, whole, write_text
+from dsl.data.catalogue import CORPORA, Origin, origin_of, readable
 from dsl.data.sources import Progress
 from dsl.data.tokenizers import ends
-from dsl.files import digest, locked, parse_json, sweep, whole, write_text
 
 DESCRIPTION = "corpus.json"
 SPLITS = ("train", "validation", "test")
@@ -192,7 +191,7 @@ def write_tokens(
 def _key(name: str) -> str:
     """Name a corpus's folder; files of the user's own by their path, size and time of change."""
     path = Path(name).expanduser()
-    if name in ORIGINS or not path.exists():
+    if name in CORPORA or not path.exists():
         plain = re.fullmatch(r"[\w.-]+", name)
         identity = "" if plain else name
     else:

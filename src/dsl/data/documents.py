@@ -16,15 +16,14 @@ import torch
 from jaxtyping import Bool
 from torch import Tensor
 
+from dsl.core.types import Tokens
 from dsl.data.corpora import Corpus
+from dsl.data.document_ends import Ends, padding
 from dsl.data.windows import Windows, shuffled
-from dsl.types import Tokens
 
 Kind = Literal["overlapping", "wrap", "documents"]
 """How blocks are cut: anywhere, one after the other, or where documents begin."""
 
-Ends = tuple[Sequence[int], Sequence[int]]
-"""The specials that a block begins and ends with."""
 
 CHUNK = 1 << 24
 """Tokens that are searched for ends at a time."""
@@ -157,30 +156,3 @@ def blocks(
             "file, a folder, or a data set"
         )
     return Documents(tokens, length, ends, share, seed, name)
-
-
-def document(ids: Sequence[int], ends: Ends, *, known: int = 0) -> list[int]:
-    """Return the tokens of the first document in a block, without specials at its ends.
-
-    Args:
-        ids: The block.
-        ends: The specials that blocks begin and end with.
-        known: Tokens at the beginning of the block that belong to the document for certain.
-    """
-    before, end = len(ends[0]), list(ends[1])
-    held = list(ids)
-    if before and held[:before] == list(ends[0]):
-        held, known = held[before:], max(0, known - before)
-    after = held[known:]
-    return held[: known + after.index(end[0])] if end and end[0] in after else held
-
-
-def padding(tokens: Tokens, ends: Ends) -> Bool[Tensor, "b l"]:
-    """Say which tokens are padding: an end that follows an end, and says nothing about the text."""
-    if not ends[1]:
-        return torch.zeros_like(tokens, dtype=torch.bool)
-    end = tokens == ends[1][0]
-    found = torch.zeros_like(end)
-    first = len(ends[0])  # an end after the beginning is one, even if both are the same token
-    found[:, first + 1 :] = end[:, first + 1 :] & end[:, first:-1]
-    return found

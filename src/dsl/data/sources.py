@@ -21,7 +21,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Literal
 
-from dsl.files import locked, reported
+from dsl._util.files import locked, reported
+
+
+def default_cache() -> Path:
+    """Return where what was fetched is kept: DSL_CACHE, or the user's cache directory."""
+    home = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+    return Path(os.environ.get("DSL_CACHE") or f"{home}/dsl").expanduser()
+
 
 Progress = Callable[[str, int, int], None]
 """Told what is going on, how much of it is done, and how much there is (0 if unknown)."""

@@ -17,11 +17,11 @@ from jaxtyping import Bool
 from tokenizers import Tokenizer
 from torch import Tensor
 
+from dsl._util.files import locked, whole
+from dsl.core.types import Tokens
 from dsl.data.corpora import BETWEEN, Corpus, token_type, tokens_path
 from dsl.data.sources import Progress
 from dsl.data.tokenizers import encode, ends
-from dsl.files import locked, whole
-from dsl.types import Tokens
 
 CHUNK = 1 << 22
 """Bytes encoded at a time."""

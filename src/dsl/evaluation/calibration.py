@@ -16,12 +16,25 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from dsl.denoiser import at_once
+from dsl.checkpoints.loading import Model, load
+from dsl.core.denoiser import Denoiser, Endpoints, at_once
+from dsl.core.streams import Streams
+from dsl.core.types import MASK, Tokens
+from dsl.families.levels import Level, Unpadded
 from dsl.likelihoods.estimate import require_logits
-from dsl.loading import Model, load
-from dsl.streams import Streams
-from dsl.teacher_forcing import Level, Unpadded
-from dsl.types import Tokens
+
+
+@torch.no_grad()
+def leave_one_out(denoiser: Denoiser, tokens: Tokens) -> Float[Tensor, "b l"]:
+    """Return P(token | all others, and the evidence) of every position, hiding one at a time."""
+    columns = []
+    for i in range(tokens.shape[1]):
+        at = torch.zeros_like(tokens, dtype=torch.bool)
+        at[:, i] = True
+        p = denoiser(Endpoints(tokens.masked_fill(at, MASK)), at=at).double().softmax(dim=-1)
+        columns.append(p.gather(1, tokens[:, i : i + 1]))
+    return torch.cat(columns, dim=1)
+
 
 TEMPERATURES = torch.logspace(-1, 1, 81, dtype=torch.float64)
 

@@ -6,29 +6,187 @@ import json
 import multiprocessing
 import os
 import re
-from collections.abc import Callable, Iterator, Sequence
+import shlex
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from functools import cache as memoised
 from pathlib import Path
+from statistics import fmean, stdev
 from typing import Any
 
 import torch
 
-from dsl import files, presets
-from dsl.drawing import Drawing, completions
-from dsl.evaluation.cell import Cell
-from dsl.evaluation.fairness import Difference, differences
+from dsl._util import files
+from dsl._util.processes import rank
+from dsl.checkpoints.loading import Model, load
 from dsl.evaluation.measurement import Tell, build, require_known
-from dsl.evaluation.protocol import require_same, text_hash
 from dsl.evaluation.settings import JudgeSettings
-from dsl.evaluation.summary import summarise
-from dsl.loading import Model, load
-from dsl.processes import rank
-from dsl.provenance import about
-from dsl.sample_file import IDENTITY, read
-from dsl.serving import require_served
+from dsl.evaluation.suite import MEASURES, require_same, text_hash
+from dsl.generation.engine import Sink, run
+from dsl.generation.options import SampleOptions
+from dsl.generation.request import Request, completion, named_sampler, require_fit
+from dsl.generation.samples import IDENTITY, read
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One file of samples."""
+
+    model: str
+    family: str
+    """The sampler with T left open: one line of the figure."""
+    sampler: str
+    seed: int
+
+    def file(self, out: Path, suffix: str) -> Path:
+        """Return where this cell's samples or result are."""
+        name = re.sub(r"[^\w.+=-]", "_", f"{self.model}--{self.sampler}--{self.seed}")
+        return out / "cells" / f"{name}{suffix}"
+
+    @property
+    def row(self) -> str:
+        """What the table calls all seeds of this cell."""
+        return f"{self.model}/{self.sampler}"
+
+
+DRAWN_BY = {"temperature": "temperature", "top_p": "top-p", "top_k": "top-k"}
+"""Fields of a draw, and what people call them."""
+CALLS, TRAINING = "denoiser calls", "training tokens"
+ALIKE = 0.05
+"""Numbers of calls that differ by less than this share count as equal."""
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A setting that is not the same in all rows."""
+
+    setting: str
+    values: Mapping[str, Any]
+    """The setting of every row."""
+    by_default: tuple[str, ...] = ()
+    """Rows whose value nobody chose: the default of their sampler."""
+
+    @property
+    def text(self) -> str:
+        """Say it in a sentence."""
+        groups: dict[Any, list[str]] = {}
+        for row, value in self.values.items():
+            groups.setdefault(value, []).append(row)
+        listed = "; ".join(f"{value}: {', '.join(rows)}" for value, rows in groups.items())
+        warning = ""
+        if self.by_default:
+            warning = f" (by default, not by choice, in {', '.join(self.by_default)})"
+        return f"{self.setting} differs between rows{warning}: {listed}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it ready for JSON."""
+        return {
+            "setting": self.setting,
+            "values": {row: str(value) for row, value in self.values.items()},
+            "by_default": list(self.by_default),
+        }
+
+
+def differences(
+    results: Mapping[Cell, Mapping[str, Any]], models: Mapping[str, Model]
+) -> list[Difference]:
+    """List the settings in which rows differ.
+
+    Args:
+        results: The measured cells.
+        models: The models by name, for what they were trained on.
+    """
+    rows: dict[str, list[Cell]] = {}
+    for cell in results:
+        rows.setdefault(cell.row, []).append(cell)
+    found = [_drawn(field, rows, results) for field in DRAWN_BY]
+    calls = {
+        row: round(fmean(results[cell]["nfe"]["mean"] for cell in cells), 1)
+        for row, cells in rows.items()
+    }
+    if max(calls.values()) > (1 + ALIKE) * min(calls.values()):
+        found.append(Difference(CALLS, calls))
+    budgets = {row: models[cells[0].model].trained_on for row, cells in rows.items()}
+    shown = {r: "unknown" if n is None else f"{n:,}" for r, n in budgets.items()}
+    found.append(_if_any(TRAINING, shown))
+    return [difference for difference in found if difference is not None]
+
+
+def _drawn(
+    field: str, rows: Mapping[str, list[Cell]], results: Mapping[Cell, Mapping[str, Any]]
+) -> Difference | None:
+    values = {
+        row: ", ".join(
+            dict.fromkeys(str(v) for v in _fields(results[cells[0]]["about"]["sampler"], field))
+        )
+        for row, cells in rows.items()
+    }
+    usual = max(set(values.values()), key=list(values.values()).count)
+    unchosen = [
+        row
+        for row, cells in rows.items()
+        if values[row] != usual and f"{field}=" not in cells[0].sampler
+    ]
+    return _if_any(DRAWN_BY[field], values, tuple(unchosen))
+
+
+def _if_any(
+    setting: str, values: Mapping[str, Any], by_default: tuple[str, ...] = ()
+) -> Difference | None:
+    return Difference(setting, values, by_default) if len(set(values.values())) > 1 else None
+
+
+def _fields(data: Any, name: str) -> Iterator[Any]:
+    """Find a field of every draw in the description of a sampler."""
+    if isinstance(data, Mapping):
+        for key, value in data.items():
+            if key == "draw" and isinstance(value, Mapping):
+                yield value.get(name)
+            else:
+                yield from _fields(value, name)
+    elif isinstance(data, list):
+        for value in data:
+            yield from _fields(value, name)
+
+
+def summarise(results: Mapping[Cell, dict[str, Any]]) -> list[dict[str, Any]]:
+    """Average over seeds; the error is the standard error over seeds, or that of the only one."""
+    rows = []
+    for key in dict.fromkeys((c.model, c.family, c.sampler) for c in results):
+        found = [r for c, r in results.items() if (c.model, c.family, c.sampler) == key]
+        row: dict[str, Any] = {"model": key[0], "sampler": key[1], "path": key[2]}
+        row["nfe"] = fmean(r["nfe"]["mean"] for r in found)
+        row["tokens_per_second"] = fmean(r["tokens_per_second"] or 0.0 for r in found)
+        for name in found[0]["scores"]:
+            values = [r["scores"][name]["mean"] for r in found]
+            if None in values:
+                continue  # too short to say
+            row[name] = fmean(values)
+            if len(values) > 1:
+                row[f"{name}_stderr"] = stdev(values) / len(values) ** 0.5
+            elif "stderr" in found[0]["scores"][name]:
+                row[f"{name}_stderr"] = found[0]["scores"][name]["stderr"]
+        rows.append(row)
+    return rows
+
+
+def markdown(rows: Sequence[dict[str, Any]], held_out: Mapping[str, float]) -> str:
+    """Write the table: real text first, then every model and path."""
+    names = [name for name in MEASURES if any(name in row for row in rows)]
+    lines = ["| model | path | denoiser calls | " + " | ".join(MEASURES[n] for n in names) + " |"]
+    lines.append("|---|---|---|" + "---|" * len(names))
+    real = ["" if held_out.get(n) is None else f"{held_out[n]:.4g}" for n in names]
+    lines.append("| held-out real text | | | " + " | ".join(real) + " |")
+    for row in rows:
+        cells = []
+        for name in names:
+            error = row.get(f"{name}_stderr")
+            value = "" if name not in row else f"{row[name]:.4g}"
+            cells.append(value + ("" if error is None else f" ± {error:.2g}"))
+        lines.append(f"| {row['model']} | {row['path']} | {row['nfe']:.1f} | {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
 
 
 @dataclass(frozen=True)
@@ -75,7 +233,7 @@ class Grid:
         for cell in self:
             model = self.model(cell.model)
             model.require_length(self.length or model.length)
-            require_served(model, presets.sampler(cell.sampler))
+            require_fit(model, named_sampler(cell.sampler))
 
 
 @memoised
@@ -181,30 +339,28 @@ def draw(grid: Grid, out: Path, on_cell: Callable[[int, int], None]) -> None:
 
 
 def _draw_cell(cell: Cell, grid: Grid, out: Path) -> None:
-    model, sampler = grid.model(cell.model), presets.sampler(cell.sampler)
-    length = grid.length or model.length
-    texts = completions(model, sampler, [""], length=length, n=grid.n, seed=cell.seed)
     try:
-        Drawing(_about(cell, grid), cell.file(out, ".jsonl")).run(
-            len(texts), texts.parts(grid.batch_size)
-        )
+        run(_request(cell, grid), Sink(cell.file(out, ".jsonl"), command=_command(cell, grid)))
     except ValueError as error:
         raise ValueError(f"{cell.model}/{cell.sampler}, seed {cell.seed}: {error}") from error
 
 
-def _about(cell: Cell, grid: Grid) -> dict[str, Any]:
-    model = grid.model(cell.model)
-    length = grid.length or model.length
+def _request(cell: Cell, grid: Grid) -> Request:
+    options = SampleOptions(
+        n=grid.n,
+        sampler=cell.sampler,
+        length=grid.length,
+        seed=cell.seed,
+        batch_size=grid.batch_size,
+    )
+    return completion(grid.model(cell.model), options)
+
+
+def _command(cell: Cell, grid: Grid) -> str:
+    length = grid.length or grid.model(cell.model).length
     command = ["dsl", "sample", "-n", str(grid.n), "--model", cell.model]
     command += ["--sampler", cell.sampler, "--seed", str(cell.seed), "--length", str(length)]
-    return about(
-        model,
-        presets.sampler(cell.sampler),
-        length=length,
-        seed=cell.seed,
-        given=f"[{length}]",
-        command=command,
-    )
+    return shlex.join(command)
 
 
 def _complete(cell: Cell, grid: Grid, out: Path) -> bool:
@@ -213,7 +369,7 @@ def _complete(cell: Cell, grid: Grid, out: Path) -> bool:
     if not path.is_file():
         return False
     found, samples = read(path)
-    wanted = json.loads(json.dumps(_about(cell, grid)))
+    wanted = json.loads(json.dumps(_request(cell, grid).about("")))
     same = all(found.get(key) == wanted[key] for key in IDENTITY)
     return same and len(samples) >= grid.n
 

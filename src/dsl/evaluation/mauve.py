@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from dsl.extras import require
+from dsl._util.extras import require
 
 PAPER_SEED = 25
 

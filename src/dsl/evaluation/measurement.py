@@ -3,29 +3,40 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dsl.data.cache import default_cache
+from dsl._util.registry import Registry
+from dsl.checkpoints.loading import Model, load
 from dsl.data.catalogue import origin_of
 from dsl.data.corpora import SPLITS, prepare
+from dsl.data.sources import default_cache
 from dsl.evaluation.judges import fetch, require_judge
-from dsl.evaluation.molecules.chemistry import EXTRA
-from dsl.evaluation.molecules.judge import NAME as MOSES
-from dsl.evaluation.molecules.judge import MoleculeMeasure, benchmark
 from dsl.evaluation.settings import JudgeSettings
 from dsl.evaluation.suite import Measure, Reference, Settings
-from dsl.extras import require
-from dsl.loading import Model, load
-from dsl.sample_file import read
+from dsl.generation.samples import read
 
 Tell = Callable[[str], None]
 
 
+@dataclass(frozen=True)
+class Benchmark:
+    """A benchmark with measures and references of its own, chosen by `--judge NAME`."""
+
+    check: Callable[[JudgeSettings], None]
+    """Refuses settings that the benchmark cannot use."""
+    build: Callable[[JudgeSettings, Model, int, Path, Tell], Any]
+    """Prepares to measure n samples of a model, with what the cache holds."""
+
+
+BENCHMARKS: Registry[Benchmark] = Registry("dsl.benchmarks", "benchmark")
+
+
 def require_known(settings: JudgeSettings) -> None:
     """Refuse a corpus or a judge that there is not, before any work is done."""
-    if settings.judge == MOSES:
-        require_molecules(settings)
+    if settings.judge in BENCHMARKS:
+        BENCHMARKS[settings.judge].check(settings)
         return
     splits = origin_of(settings.reference).splits or SPLITS
     if settings.split not in splits:
@@ -38,27 +49,11 @@ def require_known(settings: JudgeSettings) -> None:
             require_judge(name)
 
 
-def require_molecules(settings: JudgeSettings) -> None:
-    """Refuse what MOSES cannot be asked, and a machine that lacks what it needs."""
-    if settings.reference not in ("", MOSES):
-        raise ValueError(
-            f"--judge {MOSES} has a reference of its own and takes no other, got "
-            f"{settings.reference!r}"
-        )
-    for module in ("rdkit", "fcd", "scipy"):
-        require(module, extra=EXTRA)
-
-
-def build(
-    settings: JudgeSettings, model: Model, n: int, length: int, tell: Tell
-) -> Measure | MoleculeMeasure:
+def build(settings: JudgeSettings, model: Model, n: int, length: int, tell: Tell) -> Any:
     """Prepare corpus, judges and reference for n samples of a length."""
     cache = settings.cache or default_cache()
-    if settings.judge == MOSES:
-        if model.tokenizer is None:
-            raise ValueError(f"{model.name} has no tokenizer, so its samples cannot be read")
-        found = benchmark(cache, resamples=settings.resamples, device=settings.device, tell=tell)
-        return MoleculeMeasure(found, model.tokenizer, n, cache=cache, tell=tell)
+    if settings.judge in BENCHMARKS:
+        return BENCHMARKS[settings.judge].build(settings, model, n, cache, tell)
 
     def folder(name: str) -> Path | None:
         return None if name == "none" else fetch(name, cache, on_progress=lambda w, *_: tell(w))
@@ -122,4 +117,5 @@ def evaluate(
             f"{samples} has a token {largest}, but {model.name} only {model.vocab_size} tokens"
         )
     measure = build(settings, model, len(drawn), len(drawn[0].tokens), tell)
-    return measure.samples(drawn, about)
+    measured: dict[str, Any] = measure.samples(drawn, about)
+    return measured

@@ -1,11 +1,12 @@
-"""What samples are held against; nothing here imports torch, so that the shell can describe it."""
+"""The settings of judges; nothing here imports torch, so that help is quick."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
 
-from dsl.arguments import within
+from dsl._util.registry import Registry
+from dsl._util.validate import within
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,5 +39,5 @@ class JudgeSettings:
         """Refuse values that no run can have."""
         within(self, seeds=(1, 1000), resamples=(0, 10**4), novelty=(1, 10**6))
         within(self, buckets=(1, 10**6))
-        if not self.reference and self.judge != "moses":
+        if not self.reference and self.judge not in Registry("dsl.benchmarks", "benchmark"):
             raise ValueError("name the corpus of real text, such as --reference text8-prefix")

@@ -7,15 +7,15 @@ from dataclasses import dataclass
 
 from torch import nn
 
-from dsl.families.family import Family
+from dsl.core.denoiser import Prefixed
+from dsl.core.streams import Streams
+from dsl.core.types import Tokens
+from dsl.families.base import Family
+from dsl.families.levels import Level, Prefix
+from dsl.families.objective import Loss, Objective, counted, tallied
 from dsl.likelihoods.chain_rule import ChainRule
-from dsl.likelihoods.effort import Effort
-from dsl.likelihoods.estimate import Estimator
+from dsl.likelihoods.estimate import Effort, Estimator
 from dsl.models.ar import ArModel, ArShape
-from dsl.streams import Streams
-from dsl.teacher_forcing import Level, Prefix
-from dsl.training.objective import Loss, Objective, counted, tallied
-from dsl.types import Tokens
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class ArFamily(Family):
     summary = "autoregressive: one token after the other, exact likelihood in one forward"
     Shape = ArShape
     Options = ArOptions
-    answers = frozenset({"prefix"})
+    protocol = Prefixed
     validated = ("chain-rule",)
 
     def build(self, shape: ArShape) -> nn.Module:
@@ -64,5 +64,5 @@ class ArFamily(Family):
         return [ChainRule(effort.batch_size)]
 
     def levels(self, network: ArModel) -> Sequence[Level]:
-        """Ask at prefixes only."""
+        """Use prefixes only."""
         return [Prefix()]

@@ -1,6 +1,6 @@
-"""DSL itself: continuous states without a clock, trained on a mixture of SNRs.
+"""DSL: continuous states without a time input, trained on a mixture of SNRs.
 
-The exact oracles are asked, scored and calibrated in just this way.
+Exact oracles are sampled, scored and calibrated in the same way.
 """
 
 from __future__ import annotations
@@ -10,16 +10,16 @@ from typing import Any
 
 from torch import nn
 
-from dsl.families.family import Family
-from dsl.likelihoods.effort import Effort
-from dsl.likelihoods.estimate import Estimator
+from dsl.core.denoiser import Continuous
+from dsl.families.base import Family
+from dsl.families.levels import LADDER, AtSNR, Level, Masked
+from dsl.families.mixed_snr import MixedSNRObjective, MixedSNROptions
+from dsl.families.objective import Objective
+from dsl.likelihoods.estimate import Effort, Estimator
 from dsl.likelihoods.path_integral import CONTOURS, PathIntegral
 from dsl.likelihoods.roar import Roar
 from dsl.models.config import ModelConfig, NetworkShape, codebook_for
-from dsl.models.model import DSLModel
-from dsl.teacher_forcing import LADDER, AtSNR, Level, Masked
-from dsl.training.mixed_snr import MixedSNRObjective, MixedSNROptions
-from dsl.training.objective import Objective
+from dsl.models.dsl import DSLModel
 
 
 class DslFamily(Family):
@@ -29,7 +29,7 @@ class DslFamily(Family):
     summary = "continuous token states, no clock: every masked and every continuous path"
     Shape = ModelConfig
     Options = MixedSNROptions
-    answers = frozenset({"prefix", "endpoints", "states"})
+    protocol = Continuous
     validated = ("roar", "shared")
 
     def build(self, shape: ModelConfig) -> nn.Module:
@@ -56,9 +56,13 @@ class DslFamily(Family):
         ]
 
     def levels(self, network: Any) -> Sequence[Level]:
-        """Ask at masks and at a ladder of SNRs."""
+        """Use masked states and a ladder of SNRs."""
         return [Masked(), *self.levels_at(network, LADDER)]
 
     def levels_at(self, network: Any, snrs: Sequence[float]) -> Sequence[Level]:
-        """Ask at any SNR."""
+        """Use the given SNRs; any SNR works."""
         return [AtSNR(snr) for snr in snrs]
+
+
+DSL = DslFamily()
+"""Exact oracles are of this family too."""

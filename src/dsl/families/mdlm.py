@@ -7,24 +7,75 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Literal
 
+import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from dsl.alpha import ScheduleName, schedule
-from dsl.denoiser import Endpoints, require_tokens, wanted
-from dsl.families.family import Family
-from dsl.families.masking import Moments, masked
-from dsl.likelihoods.effort import Effort
-from dsl.likelihoods.estimate import Estimator
+from dsl.core.alpha import Schedule, ScheduleName, schedule
+from dsl.core.denoiser import Denoiser, Endpoints, require_tokens, wanted
+from dsl.core.streams import Randomness, Streams, uniform
+from dsl.core.types import MASK, Mask, Noisy, Rows, Tokens
+from dsl.families.base import Family
+from dsl.families.levels import Level, Masked
+from dsl.families.objective import Loss, Objective, counted, stratified, surprise, tallied
+from dsl.likelihoods.estimate import Effort, Estimator
 from dsl.likelihoods.roar import Roar
 from dsl.models.config import NetworkShape
 from dsl.models.llama import Llama, look_ahead, require_annealed
 from dsl.models.mdlm import MDLM, TokenEmbedding
 from dsl.models.network import ShapedNetwork
-from dsl.streams import Streams
-from dsl.teacher_forcing import Level, Masked
-from dsl.training.objective import Loss, Objective, counted, surprise, tallied
-from dsl.types import MASK, Mask, Noisy, Rows, Tokens
+
+LEAST_TIME = 1e-3
+"""The smallest time: starting at 0, the weighted losses would have infinite variance."""
+
+
+@dataclass(frozen=True, eq=False)
+class Moments:
+    """A time for each sequence, and the values of the schedule there."""
+
+    t: Float[Tensor, "b 1"]
+    gone: Float[Tensor, "b 1"]
+    """1 - α(t), the share of masked tokens."""
+    wait: Float[Tensor, "b 1"]
+    """(1 - α) / -α', which the losses of masked tokens are divided by: ∫ -α'/(1 - α) dt of their
+    sum is the bound, whatever the schedule."""
+
+
+def moments(
+    alpha: Schedule, streams: Randomness, places: range, batch: int, device: torch.device
+) -> Moments:
+    """Draw a time for each sequence, the times stratified over the global batch.
+
+    Args:
+        alpha: The schedule.
+        streams: Where each sequence draws from.
+        places: Where the sequences stand in the global batch.
+        batch: The size of the global batch.
+        device: Where the sequences are.
+    """
+    t = (1 - LEAST_TIME) * stratified(streams, places, batch, device) + LEAST_TIME
+    time = t.double()  # in single precision 1 - α would lose small values
+    gone = 1 - alpha(time)
+    # where gone = 0 nothing is masked, and any value works
+    wait = torch.where(gone > 0, gone / -alpha.slope(time), 1.0)
+    return Moments(t, gone.to(t.dtype), wait.to(t.dtype))
+
+
+def masked(
+    alpha: Schedule, tokens: Tokens, streams: Randomness, places: range, batch: int
+) -> tuple[Moments, Mask]:
+    """Draw a time for each sequence, and which of its positions are masked by then.
+
+    Args:
+        alpha: The schedule.
+        tokens: Items of the global batch.
+        streams: Where each item draws from.
+        places: Where the items stand in the global batch: each has a stratum of times.
+        batch: The size of the global batch.
+    """
+    at = moments(alpha, streams, places, batch, tokens.device)
+    u = uniform(tokens.shape, generator=streams, device=tokens.device)
+    return at, u < (1 - LEAST_TIME) * at.gone
 
 
 @dataclass(frozen=True)
@@ -41,7 +92,7 @@ class MdlmShape(NetworkShape):
 
 @dataclass(frozen=True)
 class MdlmOptions:
-    """What MDLM's objective leaves open."""
+    """Options of MDLM's objective."""
 
     weight: Literal["bound", "plain"] = "bound"
     """What a masked position counts: -α'/(1 - α), which is 1/t if α is linear and makes the loss a
@@ -53,10 +104,10 @@ class MdlmOptions:
     power: float = 2.0
     """w of the polynomial schedule 1 - t^w."""
     anneal: float = 0.0
-    """The share of a run over which llama's blocks come to see what is ahead; 0 is at once."""
+    """The share of a run over which llama attention becomes bidirectional; 0 is at once."""
 
     def __post_init__(self) -> None:
-        schedule(self.schedule, self.power)  # refuses a power that makes none
+        schedule(self.schedule, self.power)  # raises an error for an invalid power
 
 
 class MdlmModel(ShapedNetwork):
@@ -114,7 +165,7 @@ class MdlmObjective(Objective):
         require_annealed(model.backbone, config.anneal)
 
     def begin(self, progress: float) -> None:
-        """Let llama's blocks see further ahead."""
+        """Widen the attention window of llama blocks."""
         length = self.model.config.model_length
         look_ahead(self.model.backbone, progress, self.config.anneal, length)
 
@@ -125,7 +176,7 @@ class MdlmObjective(Objective):
         return self.loss(logits, tokens, at, hidden)
 
     def loss(self, logits: Float[Tensor, "n v"], tokens: Tokens, at: Moments, hidden: Mask) -> Loss:
-        """Weigh what the logits of the masked positions cost."""
+        """Return the weighted cross-entropy of the masked positions."""
         losses = surprise(logits, tokens, hidden)
         weighted = losses / at.wait
         parts = tallied(weighted) | {"masked": (losses.detach().sum(), hidden.sum())}
@@ -141,7 +192,7 @@ class MdlmFamily(Family):
     summary = "masked diffusion over token ids: every masked path"
     Shape = MdlmShape
     Options = MdlmOptions
-    answers = frozenset({"prefix", "endpoints"})
+    protocol = Denoiser
     validated = ("roar",)
     marks = MappingProxyType({"time_conditioning": False})
 
@@ -158,5 +209,5 @@ class MdlmFamily(Family):
         return [Roar(effort.replicates, effort.draws, effort.batch_size)]
 
     def levels(self, network: MdlmModel) -> Sequence[Level]:
-        """Ask at masks only."""
+        """Use masked states only."""
         return [Masked()]

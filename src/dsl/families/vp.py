@@ -1,6 +1,6 @@
-"""Variance-preserving diffusion with a clock: the continuous contrast of appendix B.
+"""Variance-preserving diffusion with an SNR input: the continuous baseline of appendix B.
 
-The same unit-norm table, DiT and categorical x̂ as DSL. What differs is what DSL does away with:
+The same unit-norm table, DiT and categorical x̂ as DSL. The differences are what DSL removes:
 the state is scaled to unit variance and passed through one linear layer, and every block is
 modulated by the log-SNR.
 """
@@ -16,23 +16,22 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from dsl.channel import observe
-from dsl.denoiser import posterior_mean
-from dsl.families.family import Family
-from dsl.likelihoods.effort import Effort
-from dsl.likelihoods.estimate import Estimator
-from dsl.likelihoods.vdm_bound import PowerLaw, VdmBound
+from dsl.core.channel import observe
+from dsl.core.denoiser import Clocked, posterior_mean
+from dsl.core.streams import Streams
+from dsl.core.types import Codebook, Logits, Noisy, Tokens
+from dsl.families.base import Family
+from dsl.families.levels import LADDER, AtClock, Level
+from dsl.families.objective import Loss, Objective, Parts, counted, stratified, tallied
+from dsl.likelihoods.estimate import Effort, Estimator
+from dsl.likelihoods.vdm import PowerLaw, VdmBound
 from dsl.models.codebook import UnitCodebook, initial_table
 from dsl.models.config import NetworkShape, codebook_for, require_codebook
 from dsl.models.dit import DiT
 from dsl.models.network import ShapedNetwork
-from dsl.streams import Streams
-from dsl.teacher_forcing import LADDER, AtClock, Level
-from dsl.training.objective import Loss, Objective, Parts, counted, stratified, tallied
-from dsl.types import Codebook, Logits, Noisy, Tokens
 
 SNR_MIN = 1e-3
-"""Where the bound begins: the state there says 0.0005 nats about a token of 26 coordinates."""
+"""The lowest SNR of the bound: there a state with d = 26 carries 0.0005 nats per token."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +60,7 @@ class VpShape(NetworkShape):
 
 @dataclass(frozen=True)
 class VpOptions:
-    """How the bound is spent."""
+    """Options of the VDM objective."""
 
     reconstruction: float = 0.125
     """The share of sequences that are observed at γ_max and reconstructed."""
@@ -77,7 +76,7 @@ class VpOptions:
 
 
 class VpModel(ShapedNetwork):
-    """A network that must be told the SNR of its input; only its own sampler and bound can."""
+    """A network with an SNR input; it needs its own samplers and bound."""
 
     def __init__(self, config: VpShape) -> None:
         super().__init__(config)
@@ -118,7 +117,7 @@ class VpModel(ShapedNetwork):
 
 @dataclass(frozen=True, eq=False)
 class Spent:
-    """What the sequences of a batch were spent on, and VDM's bound of each token."""
+    """The SNRs assigned to a batch, and VDM's bound of each token."""
 
     u: Float[Tensor, "b 1"]
     """Where in the law of SNRs a sequence is; 0 of those that are reconstructed."""
@@ -144,11 +143,11 @@ class VdmObjective(Objective):
         """Return the SNR of every sequence, γ(u) or γ_max, and dγ/du."""
 
     def ask(self, z: Noisy, snr: Float[Tensor, "b"], streams: Streams) -> Logits:
-        """Ask the network."""
+        """Return the logits of the network."""
         return self.model.at_snr(z, snr)
 
     def spend(self, tokens: Tokens, streams: Streams, places: range, batch: int) -> Spent:
-        """Spend each sequence on one SNR, the SNRs stratified over the global batch."""
+        """Assign one SNR to each sequence, stratified over the global batch."""
         b, length = tokens.shape
         share = self.reconstruction
         u = stratified(streams, places, batch, tokens.device)
@@ -194,9 +193,9 @@ class VpObjective(VdmObjective):
 
 
 class ClockFamily(Family):
-    """What all networks with a clock share: who samples, scores and calibrates them."""
+    """The base class of families with an SNR input."""
 
-    answers = frozenset({"clock"})
+    protocol = Clocked
     validated = ("vdm-bound",)
     llama = False
 
@@ -210,12 +209,12 @@ class ClockFamily(Family):
         return [VdmBound(r, m - 1, batch_size=effort.batch_size)]
 
     def levels(self, network: VpModel) -> Sequence[Level]:
-        """Ask at the SNRs of a ladder that the clock shows."""
+        """Use the SNRs of the ladder within the network's range."""
         low, high = network.snr_range
         return [AtClock(snr) for snr in LADDER if low <= snr <= high]
 
     def levels_at(self, network: VpModel, snrs: Sequence[float]) -> Sequence[Level]:
-        """Ask at SNRs within the range of the clock."""
+        """Use the given SNRs, which must lie in the network's range."""
         low, high = network.snr_range
         if not all(low <= snr <= high for snr in snrs):
             raise ValueError(f"this clock shows SNRs in {low:g} … {high:g}, got {list(snrs)}")

@@ -12,15 +12,15 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from dsl.data.cleaning import prose
-from dsl.denoiser import Endpoints
-from dsl.evidence import Evidence, Hint, Known, Unknown, given
-from dsl.extras import require
+from dsl._util.defaults import DEFAULT_MODEL
+from dsl._util.extras import require
+from dsl.checkpoints import Model, load
+from dsl.conditioning import Evidence, given
+from dsl.conditioning.evidence import Hint, Known, Unknown
+from dsl.core import MASK, Endpoints, stream
+from dsl.data import prose
 from dsl.generation import generate
-from dsl.likelihoods.roar import Roar
-from dsl.loading import DEFAULT_MODEL, Model, load
-from dsl.streams import stream
-from dsl.types import MASK
+from dsl.likelihoods import Roar
 
 LM: Any = require("lm_eval.api.model", extra="lm-eval").LM
 register_model: Any = require("lm_eval.api.registry", extra="lm-eval").register_model

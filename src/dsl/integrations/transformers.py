@@ -15,14 +15,12 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from dsl import files
-from dsl.data.tokenizers import TOKENIZER
-from dsl.denoiser import Endpoints
-from dsl.extras import require
-from dsl.loading import Model
-from dsl.models.config import ModelConfig
-from dsl.models.model import DSLModel
-from dsl.types import MASK, Noisy, Tokens
+from dsl._util import files
+from dsl._util.extras import require
+from dsl.checkpoints import Model
+from dsl.core import MASK, Endpoints, Noisy, Tokens
+from dsl.data import TOKENIZER
+from dsl.models import DSLModel, ModelConfig
 
 transformers: Any = require("transformers", extra="transformers")
 MaskedLMOutput: Any = require("transformers.modeling_outputs", extra="transformers").MaskedLMOutput

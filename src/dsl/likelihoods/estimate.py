@@ -3,15 +3,56 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from dsl.streams import Randomness
-from dsl.types import Tokens
+from dsl.core.path import Tabulated
+from dsl.core.streams import Randomness
+from dsl.core.types import Tokens
+
+LEAST_BUDGET, MOST_BUDGET = 4, 1_000_000
+
+
+@dataclass(frozen=True)
+class Effort:
+    """The budget of an estimate, and the cut-off of its contours."""
+
+    budget: int = 64
+    """Denoiser calls for each sequence and estimator."""
+    cutoff: float = 20.0
+    """Γ, where contours end."""
+    table: Tabulated | None = None
+    """An additional contour, if any."""
+    batch_size: int = 256
+    """Sequences in one call of the denoiser."""
+
+    def __post_init__(self) -> None:
+        if not LEAST_BUDGET <= self.budget <= MOST_BUDGET:
+            raise ValueError(
+                f"the budget must lie in {LEAST_BUDGET} … {MOST_BUDGET:,} denoiser calls a "
+                f"sequence (two replicates of a draw and a read-out at least), got {self.budget}"
+            )
+
+    @property
+    def replicates(self) -> int:
+        """Independent estimates, from which the error is found."""
+        return min(16, self.budget // 2)
+
+    @property
+    def draws(self) -> int:
+        """Denoiser calls in a replicate."""
+        return self.budget // self.replicates
+
+    def on(self, device: torch.device) -> Effort:
+        """Move the table to a device."""
+        if self.table is None:
+            return self
+        table = Tabulated(self.table.times.to(device), self.table.snr.to(device))
+        return replace(self, table=table)
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,7 +85,7 @@ class Estimate:
 
     @property
     def tokens(self) -> Float[Tensor, "b l"]:
-        """What each token contributes to -log P."""
+        """The contribution of each token to -log P."""
         return self.values.mean(dim=1)
 
     @property
@@ -79,7 +120,7 @@ class Mean:
     ) -> Mean:
         """Return Σ amounts / Σ counts, its error by the delta method.
 
-        A single sequence has no spread, and its own Monte-Carlo error is all there is.
+        A single sequence has no spread, so its own Monte-Carlo error is used.
         """
         n, total = len(amounts), float(counts.sum())
         if total == 0:
@@ -117,13 +158,13 @@ class Estimator(Protocol):
 
 
 def require_logits(logits: Tensor) -> None:
-    """Refuse a denoiser that answers NaN: every number after it would be NaN as well."""
+    """Raise an error for NaN logits: all later numbers would be NaN as well."""
     if logits.isnan().any():
         raise ValueError("the denoiser returned NaN logits")
 
 
 def require_draws(replicates: int, draws: int) -> None:
-    """Refuse a budget that leaves no estimate, or no error bar."""
+    """Raise an error if the budget is too small for an estimate with an error bar."""
     if replicates < 2 or draws < 1:
         raise ValueError(
             "an estimate with an error needs at least 2 replicates of at least 1 draw, "

@@ -9,13 +9,13 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from dsl.channel import observe
-from dsl.denoiser import Continuous, posterior_mean
+from dsl.core.channel import observe
+from dsl.core.denoiser import Continuous, posterior_mean
+from dsl.core.path import RandomOrder, Shared, SNRPath, sequential
+from dsl.core.streams import Randomness, uniform
+from dsl.core.types import Codebook, Tokens
 from dsl.likelihoods.estimate import Estimate, Kind, require_draws, require_logits
 from dsl.likelihoods.roar import cross_entropy
-from dsl.path import RandomOrder, Shared, SNRPath, sequential
-from dsl.streams import Randomness, uniform
-from dsl.types import Codebook, Tokens
 
 Contour = Literal["shared", "sequential", "random-order"]
 CONTOURS: tuple[Contour, ...] = get_args(Contour)
@@ -26,7 +26,7 @@ class PathIntegral:
     """-log P = ½ ∫_0^Γ Σ_i E‖x_i - x̂_i‖² dγ_i - Σ_i E log P(x_i | z_Γ), along a contour.
 
     With an exact denoiser the two terms are -log P up to the dependence among tokens that z_Γ
-    leaves, which vanishes as Γ grows. The prior term is 0, because z_0 = 0 says nothing.
+    leaves, which vanishes as Γ grows. The prior term is 0, because z_0 = 0 carries no information.
     """
 
     contour: Contour | SNRPath = "shared"

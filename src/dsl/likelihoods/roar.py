@@ -10,10 +10,10 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from dsl.denoiser import Denoiser, Endpoints
+from dsl.core.denoiser import Denoiser, Endpoints
+from dsl.core.streams import Randomness, uniform
+from dsl.core.types import MASK, Mask, Tokens
 from dsl.likelihoods.estimate import Estimate, Kind, require_draws, require_logits
-from dsl.streams import Randomness, uniform
-from dsl.types import MASK, Mask, Tokens
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class Roar:
     replicates: int = 8
     draws: int = 8
     """Sets A in a replicate. Fewer than l: k runs through equal strata of {0, …, l-1}. As many or
-    more: every k comes equally often, and draws that would not fit are not made."""
+    more: every k is used equally often, and surplus draws are dropped."""
     batch_size: int = 256
     """Sequences in one call of the denoiser."""
     label: ClassVar[str] = "roar"
@@ -56,7 +56,7 @@ class Roar:
 
 @dataclass(frozen=True)
 class Enumerated:
-    """The same by enumeration of all 2^l - 1 sets, without randomness: for short sequences."""
+    """The ROAR expectation by enumeration of all 2^l - 1 sets, for short sequences."""
 
     batch_size: int = 256
     longest: int = 14

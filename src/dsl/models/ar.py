@@ -1,4 +1,4 @@
-"""A causal network: llama's blocks or ours, and a row that begins every sequence."""
+"""A causal network: llama or encoder blocks, and a begin-of-sequence embedding."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from dsl.denoiser import Endpoints, require_tokens, wanted
+from dsl.core.denoiser import Endpoints, require_tokens, wanted
+from dsl.core.types import MASK, Mask, Noisy, Rows, Tokens
 from dsl.models.config import NetworkShape
 from dsl.models.dit import Hidden
 from dsl.models.encoder import Encoder
 from dsl.models.llama import Llama, Memory
 from dsl.models.network import ShapedNetwork
-from dsl.types import MASK, Mask, Noisy, Rows, Tokens
 
 
 @dataclass(frozen=True)
@@ -23,8 +23,8 @@ class ArShape(NetworkShape):
     """The shape of a causal network, and how its texts end."""
 
     end: int | None = None
-    """The token after which only itself comes, so that a text and its padding cost what the text
-    costs; None if anything may follow any token."""
+    """The end token, which can only be followed by itself, so that padding adds no cost; None if
+    any token may follow any other."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -33,14 +33,14 @@ class ArShape(NetworkShape):
 
 
 class ArModel(ShapedNetwork):
-    """A causal network. As a denoiser it answers about the first masked token of a prefix."""
+    """A causal network. As a denoiser it predicts the first masked token after a prefix."""
 
     def __init__(self, config: ArShape) -> None:
         super().__init__(config)
         self.config = config
         bound = 1 / math.sqrt(config.hidden_dim)
         table = torch.empty(config.vocab_size + 1, config.hidden_dim).uniform_(-bound, bound)
-        self.embedding = nn.Parameter(table)  # the last row begins every sequence
+        self.embedding = nn.Parameter(table)  # the last row is begin-of-sequence
         self.backbone: Encoder | Llama = (
             Encoder(config.vocab_size, causal=True, **config.blocks)
             if config.llama is None
@@ -53,11 +53,11 @@ class ArModel(ShapedNetwork):
         return self._ended(logits, self._past_end(tokens))
 
     def extend(self, tokens: Int[Tensor, "b l"], memory: Memory | None) -> tuple[Rows, Memory]:
-        """Read on: return the logits of the next token, and what has been read.
+        """Read more tokens; return the logits of the next token and the key-value cache.
 
         Args:
-            tokens: What follows; without a memory, all tokens so far, which may be none.
-            memory: What an earlier call returned; it is extended, not copied.
+            tokens: The new tokens; without a memory, all tokens so far, possibly none.
+            memory: The cache from an earlier call; it is extended in place.
         """
         if not isinstance(self.backbone, Llama):
             raise ValueError("only llama's blocks remember what they have read")
@@ -69,7 +69,7 @@ class ArModel(ShapedNetwork):
         return self._logits(features[:, -1]), memory
 
     def forward(self, z: Noisy | Endpoints, /, *, at: Mask | None = None) -> Rows:
-        """Return the logits of rows of which everything to the left is known, and nothing else."""
+        """Return the logits of rows with known tokens on the left and none on the right."""
         z, at = wanted(z, at)
         if not isinstance(z, Endpoints) or z.e is not None:
             raise ValueError(REFUSAL)
@@ -88,14 +88,14 @@ class ArModel(ShapedNetwork):
         return self._ended(self._logits(features[at]), None if past is None else past[at])
 
     def _past_end(self, tokens: Tokens) -> Mask | None:
-        """Say which positions follow the end of their text."""
+        """Return which positions follow the end of their text."""
         if self.config.end is None:
             return None
         ends = tokens == self.config.end
         return ends.long().cumsum(dim=1) - ends.long() > 0
 
     def _ended(self, logits: Rows, past: Bool[Tensor, "*rows"] | None) -> Rows:
-        """Let nothing but the end follow the end."""
+        """Allow only the end token after the end token."""
         if past is None:
             return logits
         only = logits.new_full((self.vocab_size,), -torch.inf)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from dsl import sphere
-from dsl.types import Codebook
+from dsl.core import sphere
+from dsl.core.types import Codebook
 
 
 class UnitCodebook(nn.Module):

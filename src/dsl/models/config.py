@@ -1,4 +1,4 @@
-"""The shape of a network, as written to config.json: what all have, and what DSL's has besides."""
+"""Network shapes as written to config.json: the common fields, and those of DSL."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, Literal, TypeVar
 
-from dsl import strict
+from dsl._util import config as strict
 from dsl.models.llama import LlamaOptions
 
 S = TypeVar("S", bound="NetworkShape")
@@ -14,12 +14,12 @@ S = TypeVar("S", bound="NetworkShape")
 MOST_WEIGHTS = 10**11
 """A shape with more weights than this is a mistake: it would not fit into any memory."""
 MOST_BLOCKS, LONGEST = 1000, 1_000_000
-"""Blocks and tokens; what has more would take a day to build or to walk."""
+"""Limits on blocks and tokens; larger models would take a day to build or run."""
 
 
 @dataclass(frozen=True)
 class NetworkShape:
-    """What fixes the tensors of any network of ours. Sizes follow MDLM's names."""
+    """The fields that determine the tensors of any network. Names follow MDLM."""
 
     vocab_size: int
     """Real tokens; [MASK] is the zero state and has no id."""
@@ -30,7 +30,7 @@ class NetworkShape:
     model_length: int = 1024
     """The longest sequence the model was made for."""
     llama: LlamaOptions | None = None
-    """What makes the blocks llama's; without it they are the family's own."""
+    """Options of llama blocks; None uses the family's own blocks."""
 
     def __post_init__(self) -> None:
         for name in ("vocab_size", "hidden_dim", "n_blocks", "n_heads", "model_length"):
@@ -72,11 +72,11 @@ class NetworkShape:
     def from_dict(
         cls: type[S], values: dict[str, Any], *, ignore: frozenset[str] = frozenset()
     ) -> S:
-        """Build a shape from a flat dictionary, refusing keys it does not have.
+        """Build a shape from a flat dictionary; unknown keys raise an error.
 
         Args:
             values: The contents of config.json, without the kind of model.
-            ignore: Keys that files of earlier versions carry and that mean nothing here.
+            ignore: Obsolete keys of earlier versions.
         """
         dropped = ignore - {field.name for field in fields(cls)}
         kept = {name: value for name, value in values.items() if name not in dropped}
@@ -93,7 +93,7 @@ class ModelConfig(NetworkShape):
 
     cond_dim: int = 128
     codebook_dim: int = 64
-    """d, the coordinates of a token state; v - 1 or more makes all evidence exact."""
+    """d, the dimension of a token state; with d >= v - 1 all evidence is exact."""
     backbone: Literal["dit", "encoder", "llama"] = "dit"
     values: Literal["table", "unit"] = "table"
     """What the converter mixes: a table of hidden rows, or the unit embeddings themselves."""
@@ -108,7 +108,7 @@ class ModelConfig(NetworkShape):
     """γ_max, the SNR of a revealed token."""
     evidence_logits: bool = False
     """Whether a state's own scores ⟨z, x_v⟩ are added to the logits, as Bayes' rule does
-    (equation 12): the network is then left with what the context says."""
+    (equation 12): the network then predicts the context term only."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -135,7 +135,7 @@ class ModelConfig(NetworkShape):
 
 
 def require_codebook(vocab_size: int, dim: int, kind: str) -> None:
-    """Refuse a codebook that has no room for its tokens."""
+    """Raise an error if the codebook dimension does not fit the vocabulary."""
     if dim < 1 or dim * vocab_size > MOST_WEIGHTS:
         raise ValueError(f"codebook_dim must be at least 1 and sensible, got {dim}")
     if kind == "simplex" and dim < vocab_size - 1:
@@ -145,11 +145,11 @@ def require_codebook(vocab_size: int, dim: int, kind: str) -> None:
 
 
 def codebook_for(vocab_size: int, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Choose a codebook where none is given: d = v - 1, which makes evidence exact, if affordable.
+    """Return codebook defaults: d = v - 1, which makes evidence exact, if affordable.
 
     Args:
         vocab_size: The number of tokens.
-        given: The fields that were chosen already.
+        given: The fields set by the user.
     """
     exact = vocab_size <= 257
     return {

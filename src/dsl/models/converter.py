@@ -10,13 +10,13 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from dsl.types import Codebook, Noisy
+from dsl.core.types import Codebook, Noisy
 
 CHUNK_ELEMENTS = 2**24
-"""Mixture weights that are made at a time: 64 MB in float32."""
+"""Mixture weights computed at a time: 64 MB in float32."""
 
 KEPT_ELEMENTS = 2**27
-"""Weights that autograd may keep for the way back: half a gigabyte. More are computed twice."""
+"""Weights that autograd may keep for backward: half a gigabyte. More are recomputed."""
 
 
 class TableValues(nn.Module):
@@ -107,7 +107,7 @@ class Converter(nn.Module):
         chunk = max(1, CHUNK_ELEMENTS // (codebook.shape[0] + 1))
         run: Callable[..., Tensor] = self._convert
         if rows.shape[0] * codebook.shape[0] > KEPT_ELEMENTS and torch.is_grad_enabled():
-            # Without this, autograd would keep the softmax of every chunk for the way back.
+            # Otherwise autograd would keep the softmax of every chunk for backward.
             run = _recomputed(self._convert)
         mixed = torch.cat([run(part, codebook) for part in rows.split(chunk)])
         return mixed.reshape(*z.shape[:2], mixed.shape[-1])

@@ -1,7 +1,7 @@
-"""The DiT backbone of MDLM, tensor for tensor, with its clock stopped.
+"""The DiT backbone of MDLM, tensor for tensor, with a constant time input.
 
 Module names and shapes are those of the published checkpoints. The time embedding is kept and
-fed 0: the modulation it produces is a learned constant.
+always gets 0, so its modulation is a learned constant.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class SigmaMap(nn.Module):
         )
 
     def forward(self, sigma: Float[Tensor, "b"]) -> Float[Tensor, "b c"]:
-        """Return the embedding of σ; DSL asks for σ = 0 only."""
+        """Return the embedding of σ; DSL uses σ = 0 only."""
         half = self.frequencies // 2
         frequency = torch.exp(
             -math.log(10_000) * torch.arange(half, device=sigma.device, dtype=torch.float32) / half
@@ -96,8 +96,8 @@ def attention(
         q: Queries.
         k: Keys.
         v: Values.
-        is_causal: Whether positions see themselves and what is before them only.
-        attn_mask: Which positions each one sees, if not all.
+        is_causal: Whether a position attends only to itself and earlier ones.
+        attn_mask: Which positions each one attends to; None is all.
     """
     score = (q @ k.mT).float() / math.sqrt(q.shape[-1])
     if is_causal:
@@ -144,7 +144,7 @@ class DiTBlock(nn.Module):
 
 
 class OutputLayer(nn.Module):
-    """The final norm under modulation, and the head: only the rows that are read pass it."""
+    """The final norm under modulation, and the head, applied to the requested rows only."""
 
     def __init__(self, dim: int, out_dim: int, cond_dim: int) -> None:
         super().__init__()
@@ -191,14 +191,14 @@ class DiT(nn.Module):
     def features(
         self, x: Float[Tensor, "b l h"], clock: Float[Tensor, "b"] | None = None
     ) -> Float[Tensor, "b l h"]:
-        """Run the blocks with the clock stopped at 0, or showing one level for each sequence."""
+        """Run the blocks with time input 0, or with one noise level per sequence."""
         c = self.condition(x.new_zeros(1) if clock is None else clock)
         for block in self.blocks:
             x = block(x, c, self.rotary_emb)
         return x
 
     def head(self, x: Hidden, clock: Float[Tensor, "b"] | None = None) -> Float[Tensor, "*batch v"]:
-        """Return the logits of the given rows of features; a clock needs whole sequences."""
+        """Return the logits of the given rows; with a time input, x must hold whole sequences."""
         c = self.condition(x.new_zeros(1) if clock is None else clock)
         logits: Tensor = self.output_layer(x, c[0] if clock is None else c.unsqueeze(1))
         return logits

@@ -1,4 +1,4 @@
-"""Dropout that belongs to the item, not to the batch it sits in.
+"""Dropout seeded per item, independent of the batch.
 
 torch's own draws one mask for the whole batch from the global generator, so how a batch is cut
 into micro-batches and shared by ranks would change the run. Here an element is dropped or kept by
@@ -27,7 +27,7 @@ class ItemDropout(nn.Module):
         self.seeds = None
 
     def forward(self, x: Float[Tensor, "b l h"]) -> Float[Tensor, "b l h"]:
-        """Drop and scale up what is kept; without seeds, as torch's dropout does."""
+        """Drop elements and rescale the rest; without seeds, use torch's dropout."""
         if not self.training or self.p == 0:
             return x
         if self.seeds is None:

@@ -16,26 +16,26 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from dsl.files import digest, parse_json, whole
+from dsl._util.files import digest, parse_json, whole
 
 CONFIG = "config.json"
 WEIGHTS = "model.safetensors"
 TRAINING = "training.json"
-"""How much the model was trained, for whoever compares it with another."""
+"""The amount of training, used in comparisons."""
 CHECKSUM = "weights_sha256"
-"""The key of the config under which the checksum of the weights stands."""
+"""The config key of the checksum of the weights."""
 
 
 def save(directory: str | Path, config: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
     """Write a checkpoint directory; each file appears whole or not at all.
 
-    Both are ready before either gets its name: the config holds the checksum of the weights.
+    Both files are complete before either is renamed; the config holds the weights' checksum.
     """
     directory = Path(directory)
     contiguous = {name: tensor.detach().contiguous() for name, tensor in tensors.items()}
     with whole(directory / CONFIG) as beside, whole(directory / WEIGHTS) as part:
         save_file(contiguous, part, metadata={"format": "pt"})
-        part.chmod(0o644)  # the library makes it private, and a shared or packaged model is not
+        part.chmod(0o644)  # safetensors writes private files; models are shared
         record = {**config, CHECKSUM: digest(part)}
         beside.write_text(json.dumps(record, indent=2, sort_keys=True) + "\n", encoding="utf-8")
 
@@ -45,8 +45,8 @@ def locate(source: str | Path, *, revision: str | None = None, weights: str = WE
 
     Args:
         source: The directory, or the hub id.
-        revision: Which version of the hub's.
-        weights: Which files hold the weights there.
+        revision: The revision on the hub.
+        weights: The file pattern of the weights.
     """
     path = Path(source).expanduser()
     if path.is_dir():
@@ -89,9 +89,9 @@ def _read(directory: Path) -> dict[str, Any]:
 
 
 def _require_possible(config: dict[str, Any], path: Path) -> None:
-    """Refuse sizes whose weights cannot be in the file beside, before anyone makes room for them.
+    """Raise an error before allocation if the weights file is too small for these sizes.
 
-    A weight takes a byte at least.
+    A weight takes at least one byte.
     """
     inner = config.get("llama")
     sizes = {**config, **(inner if isinstance(inner, dict) else {})}
@@ -103,7 +103,7 @@ def _require_possible(config: dict[str, Any], path: Path) -> None:
             raise ValueError(f"{path}: {name!r} must be finite, got {value}")
     weights = path.with_name(WEIGHTS)
     size = weights.stat().st_size if weights.is_file() else 2**63
-    room = max(size, 2**22)  # what is small does no harm, and other tests say more about it
+    room = max(size, 2**22)  # small sizes are harmless; later checks have better messages
     tables = (("vocab_size", "hidden_dim"), ("vocab_size", "codebook_dim"))
     signals = (("cond_dim", "cond_dim"), ("cond_dim", "hidden_dim", "n_blocks"))
     blocks = (("hidden_dim", "hidden_dim", "n_blocks"), ("hidden_dim", "mlp_dim", "n_blocks"))
@@ -118,12 +118,12 @@ def _require_possible(config: dict[str, Any], path: Path) -> None:
 
 
 def load_tensors(directory: Path, model: nn.Module, *, fresh: Sequence[str] = ()) -> None:
-    """Fill a model from model.safetensors, refusing anything that does not fit exactly.
+    """Fill a model from model.safetensors, with an error unless every tensor fits exactly.
 
     Args:
         directory: The checkpoint.
         model: A network of its shape.
-        fresh: How the names of tensors begin that may be missing: those stay as they are.
+        fresh: Name prefixes of tensors that may be missing; they keep their values.
     """
     path = directory / WEIGHTS
     if not path.is_file():
@@ -139,7 +139,7 @@ def load_tensors(directory: Path, model: nn.Module, *, fresh: Sequence[str] = ()
     if faults:
         shown = "; ".join(faults[:5]) + (f"; and {len(faults) - 5} more" if faults[5:] else "")
         raise ValueError(f"{path} does not fit its {CONFIG}: {shown}")
-    # models written before there were checksums have none
+    # older models have no checksum
     wanted = _read(directory).get(CHECKSUM) if (directory / CONFIG).is_file() else None
     if wanted is not None and wanted != digest(path):
         raise ValueError(f"the weights in {path} have changed since they were written")
@@ -147,7 +147,7 @@ def load_tensors(directory: Path, model: nn.Module, *, fresh: Sequence[str] = ()
 
 
 def _faults(tensors: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> list[str]:
-    """Say what is missing, extra, of another shape or kind, or no number."""
+    """List tensors that are missing, extra, not finite, or of a wrong shape or type."""
     faults = [f"missing {name}" for name in expected if name not in tensors]
     faults += [f"unexpected {name}" for name in tensors if name not in expected]
     for name, tensor in expected.items():

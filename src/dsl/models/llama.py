@@ -1,7 +1,7 @@
 """The llama backbone: RMSNorm, SwiGLU, rotary positions, grouped queries; in either direction.
 
-Published autoregressive models of this shape become denoisers: the causal mask is taken away, and
-the state before a token goes on predicting it (`LlamaOptions.shift`).
+Published autoregressive models of this shape become denoisers: the causal mask is removed, and
+the state before a token still predicts it (`LlamaOptions.shift`).
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from dsl.models.rotary import Rotary
 
 @dataclass(frozen=True)
 class LlamaOptions:
-    """What a llama-shaped network has besides width, blocks and heads."""
+    """Options of a llama network, in addition to width, blocks and heads."""
 
     mlp_dim: int
     """The inner width of the feed-forward layers."""
     kv_heads: int | None = None
-    """Heads of keys and values, shared by groups of queries; as many as queries if not given."""
+    """Heads of keys and values, shared by groups of queries; None: one per query head."""
     rope_base: float = 10_000.0
     """The base of the rotary angles."""
     eps: float = 1e-5
-    """What keeps the norm from dividing by zero."""
+    """Added in the norm to avoid division by zero."""
     tied: bool = True
     """Whether the head is the table of embeddings."""
     shift: bool = True
@@ -48,7 +48,7 @@ class LlamaOptions:
 
 
 class Memory:
-    """The keys and values of what a causal network has read, with room for what it will read."""
+    """A preallocated key-value cache of a causal network."""
 
     def __init__(self, room: int) -> None:
         self.read, self.room = 0, room
@@ -69,12 +69,12 @@ class Memory:
         return keys[:, :, :end], values[:, :, :end]
 
     def keep(self, rows: Bool[Tensor, "b"]) -> None:
-        """Forget the other sequences of the batch."""
+        """Drop the other sequences of the batch."""
         self.pairs = [(k[rows], v[rows]) for k, v in self.pairs]
 
 
 class Norm(nn.RMSNorm):
-    """RMSNorm whose weight takes the precision of what it scales: only then is it one kernel."""
+    """RMSNorm whose weight is cast to the input's dtype, which allows the fused kernel."""
 
     def forward(self, x: Float[Tensor, "*rows h"]) -> Float[Tensor, "*rows h"]:
         """Divide by the root mean square."""
@@ -143,7 +143,7 @@ class Llama(nn.Module):
     """The same interface as the DiT: features of mixtures, then a head on the rows asked for."""
 
     ahead: int | None = None
-    """How many positions beyond its own each one sees; None is all. A causal network sees none."""
+    """How far ahead each position attends; None is unlimited, 0 is causal."""
 
     def __init__(
         self,
@@ -159,7 +159,7 @@ class Llama(nn.Module):
         super().__init__()
         self.options = options
         self.ahead = 0 if causal else None
-        # what stands before the first token, where the one before predicts each
+        # the embedding before the first token, if each state predicts the next token
         self.begin = nn.Parameter(torch.zeros(hidden_dim)) if options.shift and not causal else None
         self.rotary_emb = Rotary(hidden_dim // n_heads, options.rope_base, kept=False)
         self.blocks = nn.ModuleList(
@@ -171,11 +171,11 @@ class Llama(nn.Module):
     def features(
         self, x: Float[Tensor, "b l h"], memory: Memory | None = None
     ) -> Float[Tensor, "b l h"]:
-        """Run the blocks; row i of what is returned predicts token i.
+        """Run the blocks; row i of the output predicts token i.
 
         Args:
             x: Converted states, or embedded tokens.
-            memory: What a causal network has read before; `x` goes on from there.
+            memory: The cache of a causal network; `x` continues from it.
         """
         if self.begin is not None:
             x = torch.cat([self.begin.to(x.dtype).expand(len(x), 1, -1), x], dim=1)
@@ -189,7 +189,7 @@ class Llama(nn.Module):
     def head(self, x: Hidden, table: Float[Tensor, "v h"] | None) -> Float[Tensor, "*batch v"]:
         """Return the logits of the given rows of features; a tied head reads the table."""
         weight = table if self.linear is None else self.linear.weight
-        assert weight is not None  # a tied head has a table: the config sees to it
+        assert weight is not None  # a tied head has a table: the config checks it
         return nn.functional.linear(self.norm_final(x), weight.to(x.dtype))
 
     def _seen(self, length: int, before: int, device: torch.device) -> Bool[Tensor, "l r"] | None:
@@ -200,7 +200,7 @@ class Llama(nn.Module):
 
 
 def require_annealed(backbone: nn.Module, share: float) -> None:
-    """Refuse to anneal what was never causal, or over no share of a run."""
+    """Raise an error if `share` is invalid or the blocks are not llama's."""
     if not 0 <= share <= 1:
         raise ValueError(f"anneal is a share of the run, 0 to 1, got {share:g}")
     if share and not isinstance(backbone, Llama):
@@ -208,12 +208,12 @@ def require_annealed(backbone: nn.Module, share: float) -> None:
 
 
 def look_ahead(backbone: nn.Module, progress: float, share: float, length: int) -> None:
-    """Let each position see further ahead as a run goes on, and everything from `share` of it on.
+    """Widen the attention window linearly; full after `share` of the run.
 
     Args:
-        backbone: Whose attention; only llama's has a limit.
+        backbone: The backbone; only llama blocks have a window.
         progress: The share of the run that is done.
-        share: Over which share of the run the limit grows; at 0 there is none.
+        share: The share of the run over which the window grows; 0 is unlimited.
         length: Tokens in a sequence.
     """
     if isinstance(backbone, Llama):

@@ -1,4 +1,4 @@
-"""What every network of ours has: a shape, a vocabulary, and a description of two lines."""
+"""The base class of our networks: shape, vocabulary and a two-line description."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dsl.models.config import NetworkShape
 
 
 class ShapedNetwork(nn.Module):
-    """A network that knows its shape."""
+    """A network with a config."""
 
     def __init__(self, config: NetworkShape) -> None:
         super().__init__()
@@ -26,7 +26,7 @@ class ShapedNetwork(nn.Module):
         return next(self.parameters()).device
 
     def __repr__(self) -> str:
-        """Say in two lines what this is; `str(list(network.modules()))` says everything."""
+        """Describe the network in two lines; `str(list(network.modules()))` shows everything."""
         shape = self._shape
         weights = sum(parameter.numel() for parameter in self.parameters())
         return (

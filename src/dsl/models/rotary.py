@@ -13,7 +13,7 @@ class Rotary(nn.Module):
     inv_freq: Tensor
 
     def __init__(self, dim: int, base: float = 10_000.0, *, kept: bool = True) -> None:
-        """Make the embedding; `kept` frequencies are a tensor of MDLM's checkpoints."""
+        """Make the embedding; with `kept`, frequencies are saved as in MDLM's checkpoints."""
         super().__init__()
         self.dim, self.base = dim, base
         self.register_buffer("inv_freq", self.frequencies(), persistent=kept)

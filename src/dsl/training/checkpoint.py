@@ -16,7 +16,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from dsl.files import digest, parse_json, sweep, whole
+from dsl._util.files import digest, parse_json, sweep, whole
 
 MANIFEST = "manifest.json"
 TRAINING = "training.safetensors"

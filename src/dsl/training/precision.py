@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 import torch
 
-from dsl import files
+from dsl._util import files
 from dsl.training.rehearsal import Rehearsal
 
 RECORD = "precision.json"

@@ -16,9 +16,10 @@ import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
-from dsl.training.noise import item_noise
-from dsl.training.objective import Objective
-from dsl.types import Tokens
+from dsl.core.streams import Streams, stream
+from dsl.core.types import Tokens
+from dsl.families.objective import Objective
+from dsl.models.dropout import seed_dropout
 
 MOST_TOKENS = 4096
 """Enough to be at the speed of a long run."""
@@ -86,3 +87,17 @@ class Rehearsal:
             side for p in self.objective.model.parameters() if p.ndim == 2 for side in p.shape
         )
         return max(sides, key=lambda side: (sides[side], side), default=0)
+
+
+def item_noise(
+    objective: Objective, seed: int, step: int, places: range, device: torch.device
+) -> Streams:
+    """Give every item a stream and dropout of its own, and the whole step one that all share.
+
+    The shared stream is made anew for every piece of the batch, so all pieces draw the same from
+    it. It stays on the CPU, where a seed gives the same numbers whatever the device of the run.
+    """
+    seeds = [stream(seed, step, i, 1).initial_seed() for i in places]
+    seed_dropout(objective, torch.tensor(seeds, device=device))
+    own = tuple(stream(seed, step, i, device=device) for i in places)
+    return Streams(own, shared=stream(seed, step))

@@ -7,6 +7,8 @@ so a run that is killed and taken up again walks exactly the same way, on any nu
 from __future__ import annotations
 
 import math
+import os
+import shutil
 import signal
 import threading
 import time
@@ -19,20 +21,98 @@ from typing import Any
 
 import torch
 from accelerate import Accelerator
-from torch import Tensor
+from torch import Tensor, nn
 
-from dsl.processes import Process
-from dsl.training.averages import Averages, under
+from dsl._util.processes import Process
+from dsl.core.types import Tokens
+from dsl.families.objective import Loss, Objective
 from dsl.training.checkpoint import Checkpoints, flatten_optimizer, restore_optimizer
-from dsl.training.compilation import fuse, require_compiler
-from dsl.training.noise import item_noise
-from dsl.training.objective import Loss, Objective
-from dsl.training.optimizer import OptimizerConfig, optimizer
+from dsl.training.optimizer import Averages, OptimizerConfig, optimizer, under
 from dsl.training.precision import Precision, settle
-from dsl.training.rehearsal import Rehearsal
-from dsl.training.tally import Step, Tally
+from dsl.training.rehearsal import Rehearsal, item_noise
 from dsl.training.utilisation import Meter
-from dsl.types import Tokens
+
+
+def fuse(model: nn.Module) -> None:
+    """Compile the blocks of a network in place: they are alike, so one compilation serves all."""
+    for name, module in model.named_modules():
+        if name.rpartition(".")[2] == "blocks" and isinstance(module, nn.ModuleList):
+            for block in module:
+                block.compile()
+
+
+def require_compiler() -> None:
+    """Refuse to compile where nothing can."""
+    wanted = os.environ.get("CXX", "g++")
+    if not any(map(shutil.which, (wanted, "g++", "clang++", "cl"))):
+        raise ValueError(
+            f"trainer.compile needs a C++ compiler, and {wanted} was not found: install one, "
+            "or leave trainer.compile out"
+        )
+
+
+@dataclass(frozen=True)
+class Step:
+    """What a step found."""
+
+    loss: float
+    parts: dict[str, float]
+    tokens: int
+    stopped: bool
+    """Whether any rank was told to stop."""
+    learned: Tensor | None = None
+    """What the objective wants back."""
+
+
+@dataclass(frozen=True)
+class Tally:
+    """Sums over the pieces of a batch, in numbers that add up over ranks."""
+
+    sum: float = 0.0
+    count: float = 0.0
+    tokens: float = 0.0
+    stopped: float = 0.0
+    parts: dict[str, tuple[float, float]] = field(default_factory=dict)
+    learned: Tensor | None = None
+
+    def plus(self, loss: Loss, tokens: int) -> Tally:
+        """Add the losses of a micro-batch."""
+        parts = dict(self.parts)
+        for name, (value, count) in loss.parts.items():
+            old = parts.get(name, (0.0, 0.0))
+            parts[name] = (old[0] + float(value), old[1] + float(count))
+        total, counted = self.sum + float(loss.sum.detach()), self.count + float(loss.count)
+        learned = self.learned
+        if loss.learned is not None:
+            more = loss.learned.detach().double()
+            learned = more if learned is None else learned + more
+        return Tally(total, counted, self.tokens + tokens, self.stopped, parts, learned)
+
+    def packed(self) -> Tensor:
+        """Write everything as one row of numbers, which another rank's can be added to."""
+        flat = [self.sum, self.count, self.tokens, self.stopped]
+        flat += [number for name in sorted(self.parts) for number in self.parts[name]]
+        flat += [] if self.learned is None else self.learned.tolist()
+        return torch.tensor(flat, dtype=torch.float64)
+
+    def unpacked(self, row: Tensor) -> Tally:
+        """Read a row that has this tally's names."""
+        total, count, tokens, stopped, *rest = row.tolist()
+        names = sorted(self.parts)
+        pairs = zip(rest[0 : 2 * len(names) : 2], rest[1 : 2 * len(names) : 2], strict=True)
+        learned = None if self.learned is None else row[4 + 2 * len(names) :]
+        return Tally(total, count, tokens, stopped, dict(zip(names, pairs, strict=True)), learned)
+
+    @property
+    def mean(self) -> float:
+        """The loss of an average position; 0 if the objective counted none."""
+        return self.sum / self.count if self.count else self.sum
+
+    @property
+    def averages(self) -> dict[str, float]:
+        """The mean of every part that has any position."""
+        return {name: value / count for name, (value, count) in self.parts.items() if count}
+
 
 MOST_SEQUENCES = 1_000_000
 """A batch of more is a slip of the finger."""

@@ -1,0 +1,146 @@
+"""How good a correction is: errors left, clean words kept, and whether probabilities are true."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import torch
+
+from benchmarks.correction.damage import Damaged
+from dsl.apps.correct.result import Correction, Edit
+from dsl.apps.correct.trust import align, distance
+from dsl.data import fold
+from dsl.evaluation.calibration import reliability
+
+COVERAGES = (0.25, 0.5, 0.75, 1.0)
+
+
+def level(text: str) -> str:
+    """Write a text as it is compared: one space between words, straight quotes and plain dashes."""
+    return " ".join(fold(text).split())
+
+
+@dataclass(frozen=True)
+class Counted:
+    """What was counted in one text."""
+
+    characters: int
+    wrong_before: int
+    wrong_after: int
+    words: int
+    wrong_words_before: int
+    wrong_words_after: int
+    clean: int
+    """Words that were read rightly."""
+    kept: int
+    """Those that still are right."""
+
+
+def count(damaged: Damaged, corrected: str) -> Counted:
+    """Compare a corrected text with what was read and what was written."""
+    written, read, after = map(level, (damaged.written, damaged.reading.text, corrected))
+    right = [_right(written.split(), text.split()) for text in (read, after)]
+    return Counted(
+        len(written),
+        distance(read, written),
+        distance(after, written),
+        len(written.split()),
+        distance(read.split(), written.split()),
+        distance(after.split(), written.split()),
+        len(right[0]),
+        len(right[0] & right[1]),
+    )
+
+
+def _right(written: Sequence[str], read: Sequence[str]) -> set[int]:
+    """Return the places of words that were read as they were written."""
+    return {
+        step.written
+        for step in align(read, written)
+        if step.read is not None
+        and step.written is not None
+        and read[step.read] == written[step.written]
+    }
+
+
+def judged(damaged: Damaged, found: Correction) -> list[tuple[float, bool]]:
+    """Return the probability of every proposed edit, and whether it alone makes the text truer."""
+    written = level(damaged.written)
+    before = distance(level(found.reading.text), written)
+
+    def alone(edit: Edit) -> bool:
+        made = replace(found, edits=[replace(edit, decided=True)])
+        return distance(level(made.text), written) < before
+
+    return [(edit.probability, alone(edit)) for edit in found.edits]
+
+
+@dataclass(frozen=True)
+class Share:
+    """A ratio of two sums over texts, with its standard error over texts."""
+
+    value: float
+    error: float
+
+    def percent(self) -> str:
+        """Write it for people."""
+        return f"{100 * self.value:.2f} ± {100 * self.error:.2f}%"
+
+    @classmethod
+    def of(
+        cls,
+        rows: Sequence[Counted],
+        top: Callable[[Counted], float],
+        below: Callable[[Counted], float],
+    ) -> Share:
+        """Divide the sum of one count by the sum of another."""
+        tops, belows = [top(row) for row in rows], [below(row) for row in rows]
+        whole = math.fsum(belows)
+        if not whole:
+            return cls(math.nan, math.nan)
+        value = math.fsum(tops) / whole
+        spread = math.fsum((t - value * b) ** 2 for t, b in zip(tops, belows, strict=True))
+        n = len(rows)
+        return cls(value, math.sqrt(spread * n / max(1, n - 1)) / whole)
+
+
+@dataclass(frozen=True)
+class Score:
+    """What became of all texts of a task."""
+
+    characters_wrong: Share
+    words_wrong: Share
+    removed: Share
+    """The share of wrong characters that are so no more; what was spoilt counts against it."""
+    clean_words_kept: Share
+    characters_per_second: float
+    proposed: int = 0
+    """Edits whose probability was stated."""
+    ece: float | None = None
+    risk: tuple[float, ...] = ()
+    """The share of wrong edits among the surest quarter, half, three quarters, and all."""
+
+
+def score(
+    rows: Sequence[Counted], seconds: float, edits: Sequence[tuple[float, bool]] = ()
+) -> Score:
+    """Summarise the texts of a task."""
+    ece, risk = None, tuple[float, ...]()
+    if edits:
+        p, right = (torch.tensor(column) for column in zip(*edits, strict=True))
+        ece = reliability(p, right).ece
+        wrong = ~right[p.argsort(descending=True)]
+        sizes = [max(1, round(share * len(wrong))) for share in COVERAGES]
+        risk = tuple(float(wrong[:size].float().mean()) for size in sizes)
+    return Score(
+        Share.of(rows, lambda r: r.wrong_after, lambda r: r.characters),
+        Share.of(rows, lambda r: r.wrong_words_after, lambda r: r.words),
+        Share.of(rows, lambda r: r.wrong_before - r.wrong_after, lambda r: r.wrong_before),
+        Share.of(rows, lambda r: r.kept, lambda r: r.clean),
+        math.fsum(r.characters for r in rows) / max(seconds, 1e-9),
+        len(edits),
+        ece,
+        risk,
+    )

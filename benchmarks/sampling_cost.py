@@ -1,0 +1,216 @@
+"""What sampling costs: ratios of two things measured in one run, and errors against calls."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from statistics import fmean, stdev
+
+import torch
+
+from dsl.checkpoints import load
+from dsl.core import Endpoints, Mask, Noisy, Rows, Streams, oracle, stream
+from dsl.models import DSLModel, ModelConfig
+from dsl.models.config import small
+from dsl.samplers import Ancestral, State, last, sampler
+
+
+@dataclass(frozen=True)
+class Speed:
+    """A masked run with everything the design saves, against the plain loop."""
+
+    steps: int
+    forwards: int
+    """Steps that reveal something, and so ask the denoiser."""
+    states: int
+    seconds_plain: float
+    """Mean of one step: full converter, full head."""
+    seconds_ours: float
+    """Mean of one forward: endpoints looked up, head at the revealed rows."""
+    ratio_step: float
+    ratio_run: float
+    """(steps + 1) plain forwards over the forwards we make."""
+    stderr: float
+    """Of ratio_run, over the states."""
+
+
+@torch.no_grad()
+def speed(
+    *,
+    length: int = 1024,
+    vocab_size: int = 50_257,
+    config: ModelConfig | None = None,
+    states: int = 8,
+    seed: int = 0,
+) -> Iterator[str | Speed]:
+    """Time the plain loop and ours at states spread along one MDLM run with T = L.
+
+    The weights are random: no time depends on them. Progress is yielded as text.
+    """
+    torch.manual_seed(seed)
+    model = DSLModel(config or small(vocab_size, model_length=length)).eval()
+    visited = list(_revealing(length, vocab_size, seed))
+    chosen = [visited[round(i * (len(visited) - 1) / (states - 1))] for i in range(states)]
+    model.requires_grad_(False)
+    model(chosen[-1][0], at=chosen[-1][1])  # warm up; fills the endpoint table
+    plain, ours = [], []
+    for number, (ends, at) in enumerate(chosen, 1):
+        z = ends.z(model.codebook, model.snr_max)
+        model(ends, at=at)  # tokens new to the table are paid once a run, not once a step
+        began = time.perf_counter()
+        full = model(z)
+        middle = time.perf_counter()
+        rows = model(ends, at=at)
+        ended = time.perf_counter()
+        torch.testing.assert_close(rows, full[at], atol=1e-4, rtol=1e-4)
+        plain.append(middle - began)
+        ours.append(ended - middle)
+        yield f"state {number} of {states}: {plain[-1]:.2f} s plain, {ours[-1]:.2f} s ours"
+    runs = [(length + 1) * a / (len(visited) * b) for a, b in zip(plain, ours, strict=True)]
+    yield Speed(
+        steps=length,
+        forwards=len(visited),
+        states=states,
+        seconds_plain=fmean(plain),
+        seconds_ours=fmean(ours),
+        ratio_step=fmean(plain) / fmean(ours),
+        ratio_run=(length + 1) * fmean(plain) / (len(visited) * fmean(ours)),
+        stderr=stdev(runs) / len(runs) ** 0.5,
+    )
+
+
+def _revealing(length: int, vocab_size: int, seed: int) -> Iterator[tuple[Endpoints, Mask]]:
+    """Walk an MDLM run with random tokens; yield each state that is asked about, and the rows."""
+    before = State.blank(1, length)
+    for state in Ancestral(length).steps(
+        _Uniform(vocab_size), before, generator=Streams.derive(seed, [0])
+    ):
+        at = before.masked & ~state.masked
+        if at.any():
+            yield before.endpoints, at
+        before = state
+
+
+class _Uniform:
+    """The denoiser that knows nothing: it costs nothing, and no reveal depends on its answer."""
+
+    device = torch.device("cpu")
+
+    def __init__(self, vocab_size: int) -> None:
+        self.vocab_size = vocab_size
+
+    def __call__(self, z: Noisy | Endpoints, /, *, at: Mask | None = None) -> Rows:
+        assert at is not None
+        return torch.zeros(int(at.sum()), self.vocab_size)
+
+
+@dataclass(frozen=True)
+class Overhead:
+    """What a sampler costs beside its denoiser calls."""
+
+    sampler: str
+    seconds: float
+    seconds_denoising: float
+    overhead: float
+    """(seconds - seconds_denoising) / seconds_denoising."""
+
+
+def overhead(name: str, *, b: int = 8, length: int = 128, seed: int = 0) -> Overhead:
+    """Time a whole run and the denoiser calls inside it, with a character model of 5M weights."""
+    torch.manual_seed(seed)
+    config = ModelConfig(
+        27, codebook_dim=26, hidden_dim=256, n_blocks=6, n_heads=4, model_length=length
+    )
+    timed = _Timed(DSLModel(config).eval().requires_grad_(False))
+    start = State.blank(b, length)
+    last(sampler("mdlm@2"), timed, start, generator=Streams.derive(seed, range(b)))  # warm up
+    timed.seconds = 0.0
+    began = time.perf_counter()
+    last(sampler(name), timed, start, generator=Streams.derive(seed, range(b)))
+    seconds = time.perf_counter() - began
+    return Overhead(name, seconds, timed.seconds, seconds / timed.seconds - 1)
+
+
+class _Timed:
+    """A denoiser with a stop watch."""
+
+    def __init__(self, denoiser: DSLModel) -> None:
+        self.denoiser, self.seconds = denoiser, 0.0
+        self.vocab_size, self.device = denoiser.vocab_size, denoiser.device
+        self.codebook, self.snr_max = denoiser.codebook.detach(), denoiser.snr_max
+
+    def __call__(self, z: Noisy | Endpoints, /, *, at: Mask | None = None) -> Rows:
+        began = time.perf_counter()
+        logits: Rows = self.denoiser(z, at=at)
+        self.seconds += time.perf_counter() - began
+        return logits
+
+
+@dataclass(frozen=True)
+class Pace:
+    """How long a path takes beside `mdlm@T`, for equally many texts by the bundled model."""
+
+    sampler: str
+    nfe: float
+    """Mean denoiser calls a text."""
+    characters_per_second: float
+    time: float
+    """Seconds over those of the reference, round by round."""
+    stderr: float
+    """Of the ratio, over the rounds."""
+
+
+PACED = (
+    "mdlm@64", "remdm-conf@64", "remdm-loop@64", "first-hitting@64", "dfm@64", "roar", "causal",
+    "localize@64", "edm@32", "hybrid@16+32",
+)  # fmt: skip
+"""Paths of about the same number of steps; the first is what the others are measured by."""
+
+
+def pace(
+    names: Sequence[str] = PACED, *, b: int = 16, length: int = 128, rounds: int = 4, seed: int = 0
+) -> Iterator[str | Pace]:
+    """Draw with each path in turn, several rounds of all. Progress is yielded as text."""
+    model = load()
+    denoiser, start = model.denoiser, State.blank(b, length)
+    last(sampler("mdlm@2"), denoiser, start, generator=Streams.derive(seed, range(b)))  # warm up
+    seconds: dict[str, list[float]] = {name: [] for name in names}
+    calls: dict[str, list[float]] = {name: [] for name in names}
+    for number in range(rounds):
+        yield f"round {number + 1} of {rounds}"
+        texts = range(number * b, (number + 1) * b)
+        for name in names:
+            began = time.perf_counter()
+            end = last(sampler(name), denoiser, start, generator=Streams.derive(seed, texts))
+            seconds[name].append(time.perf_counter() - began)
+            calls[name].append(float(end.nfe.double().mean()))
+    for name in names:
+        ratios = [a / b for a, b in zip(seconds[name], seconds[names[0]], strict=True)]
+        error = stdev(ratios) / len(ratios) ** 0.5
+        speed = b * length / fmean(seconds[name])
+        yield Pace(name, fmean(calls[name]), speed, fmean(ratios), error)
+
+
+@dataclass(frozen=True)
+class Parallel:
+    """How far a parallel path is from the truth at a number of steps."""
+
+    sampler: str
+    steps: int
+    draws: int
+    invalid: float
+    """The share of sequences outside the support of the cyclic toy."""
+    stderr: float
+    nfe: float
+    """Mean denoiser calls a sequence."""
+
+
+def parallel(name: str, steps: int, *, draws: int = 20_000, seed: int = 0) -> Parallel:
+    """Measure the error of revealing several tokens at once, where the truth is known."""
+    toy = oracle.cyclic(7)
+    walk = sampler(f"{name}@{steps}")
+    end = last(walk, toy, State.blank(draws, toy.length), generator=stream(seed))
+    share = float((toy.log_prob(end.tokens) == -torch.inf).double().mean())
+    stderr = (share * (1 - share) / draws) ** 0.5
+    return Parallel(name, steps, draws, share, stderr, float(end.nfe.double().mean()))

@@ -1,0 +1,1 @@
+"""Plug-ins for dsl: one module for each kind."""

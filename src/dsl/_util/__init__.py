@@ -1,0 +1,1 @@
+"""Private helpers of the library: files, validation, configuration, plug-ins."""

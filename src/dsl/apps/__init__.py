@@ -1,0 +1,1 @@
+"""Neighbours of the library: they use the names that its packages export."""

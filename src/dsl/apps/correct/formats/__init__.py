@@ -1,0 +1,1 @@
+"""Input formats of `dsl correct`."""

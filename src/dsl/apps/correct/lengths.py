@@ -1,0 +1,337 @@
+"""Characters that were lost, added, split or merged: explanations of another length, weighed.
+
+What was read is explained in several ways. Each explanation has a prior, the rate of its error, and
+the evidence of what was read under it; the posterior over explanations follows by Bayes' rule.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from dsl._util.validate import probability
+from dsl.apps.correct.spelling import Spelling
+from dsl.conditioning import Evidence, Hint, Known, Unknown, given, log_likelihood
+from dsl.core import MASK, Continuous, Endpoints, Mask, Tokens, at_once
+from dsl.likelihoods import require_logits
+
+
+@dataclass(frozen=True, eq=False)
+class Marginal:
+    """What a walk through the blocks found."""
+
+    log_evidence: Float[Tensor, "b"]
+    """ln P(what was read in the block | what was read around it)."""
+    tokens: Tokens
+    """The text of the walk, the likeliest at every step; MASK outside the blocks."""
+    log_p: Float[Tensor, "b l"]
+    """ln of the probability of each of its characters when it was chosen; 0 outside."""
+
+
+@torch.no_grad()
+def marginal(
+    denoiser: Continuous, rows: Sequence[Sequence[Hint]], blocks: Sequence[range], *, steps: int
+) -> Marginal:
+    """Walk through a block of each sequence.
+
+    Args:
+        denoiser: Whose distribution it is.
+        rows: What was read at every place, all sequences of one length.
+        blocks: The places of each sequence whose evidence is asked for.
+        steps: In how many steps a block is walked through. With as many as it has places the
+            chain rule holds exactly; with fewer, places of one step count as independent.
+    """
+    size = max(1, at_once(denoiser, len(rows[0])) // 2)
+    parts = [
+        _walk(denoiser, rows[begin : begin + size], blocks[begin : begin + size], steps)
+        for begin in range(0, len(rows), size)
+    ]
+    return Marginal(
+        torch.cat([part.log_evidence for part in parts]),
+        torch.cat([part.tokens for part in parts]),
+        torch.cat([part.log_p for part in parts]),
+    )
+
+
+def _walk(
+    denoiser: Continuous, rows: Sequence[Sequence[Hint]], blocks: Sequence[range], steps: int
+) -> Marginal:
+    read = Evidence.of(rows, denoiser)
+    around = Evidence.of(
+        [
+            [Unknown() if i in block else hint for i, hint in enumerate(row)]
+            for row, block in zip(rows, blocks, strict=True)
+        ],
+        denoiser,
+    )
+    within = torch.zeros_like(read.pinned, dtype=torch.bool)
+    said = torch.zeros(*within.shape, denoiser.vocab_size, dtype=torch.float64)
+    codebook = denoiser.codebook.detach().double()
+    for row, block in enumerate(blocks):
+        within[row, list(block)] = True
+        for i in block:
+            said[row, i] = log_likelihood([rows[row][i]], codebook)
+    alike = _alike(rows, blocks)
+    known = torch.full_like(read.pinned, MASK)
+    log_p = torch.zeros(known.shape, dtype=torch.float64)
+    total = torch.zeros(len(known), dtype=torch.float64)
+    for step in range(steps):
+        here = within & (_turn(blocks, known.shape[1]) % steps == step)
+        if not here.any():
+            continue
+        posterior = _log_posterior(denoiser, read, known, here)
+        same = alike if step == 0 else range(len(rows))
+        prior = _log_prior(denoiser, around, known, here, same)
+        chosen = posterior.argmax(dim=-1, keepdim=True)
+        gain = prior.gather(1, chosen) + said[here].gather(1, chosen) - posterior.gather(1, chosen)
+        total = total.index_add(0, here.nonzero()[:, 0], gain.squeeze(1))
+        log_p[here] = posterior.gather(1, chosen).squeeze(1)
+        known[here] = chosen.squeeze(1)
+    return Marginal(total, known, log_p)
+
+
+def _alike(rows: Sequence[Sequence[Hint]], blocks: Sequence[range]) -> list[int]:
+    """Say of every sequence which is the first one that differs from it in its block only."""
+    keys = [
+        (block, tuple(id(hint) for i, hint in enumerate(row) if i not in block))
+        for row, block in zip(rows, blocks, strict=True)
+    ]
+    first: dict[object, int] = {}
+    return [first.setdefault(key, place) for place, key in enumerate(keys)]
+
+
+def _log_prior(
+    denoiser: Continuous, around: Evidence, known: Tokens, here: Mask, alike: Sequence[int]
+) -> Float[Tensor, "n v"]:
+    """Ask about sequences that are alike only once."""
+    different = sorted(set(alike))
+    asked = here[different]
+    rows = _log_posterior(denoiser, around.take(different), known[different], asked)
+    size = [int(count) for count in asked.sum(dim=1)]
+    parts = dict(zip(different, rows.split(size), strict=True))
+    return torch.cat([parts[place] for place in alike])
+
+
+def _turn(blocks: Sequence[range], length: int) -> Tensor:
+    """Number the places of every block from its beginning."""
+    begins = torch.tensor([block.start for block in blocks]).unsqueeze(1)
+    return torch.arange(length).unsqueeze(0) - begins
+
+
+def _log_posterior(
+    denoiser: Continuous, evidence: Evidence, known: Tokens, here: Mask
+) -> Float[Tensor, "n v"]:
+    pinned = torch.where(known != MASK, known, evidence.pinned)
+    unknown = Endpoints(torch.full_like(pinned, MASK))
+    rows = given(denoiser, replace(evidence, pinned=pinned))(unknown, at=here)
+    require_logits(rows)
+    return rows.double().log_softmax(dim=-1).cpu()
+
+
+REACH = 3
+"""Places on both sides of a doubtful stretch whose evidence is weighed with it."""
+AROUND = 20
+"""Characters that are seen on both sides of those."""
+STEPS = 2
+"""Steps in which the evidence of a stretch is computed."""
+BLOCK = 12
+"""Places of a stretch and its reach, mostly; a row has room for them and what is around."""
+FINALISTS = 3
+"""Explanations whose evidence is computed so, after one step has said which are the best."""
+
+PAIRS = MappingProxyType({"m": "rn", "d": "cl", "h": "li", "w": "vv", "u": "ii", "n": "ri"})
+"""Letters that recognisers take for two, and which two."""
+
+
+@dataclass(frozen=True)
+class LengthErrors:
+    """How often a reader changes the length of a text, per character."""
+
+    lost: float = 2e-3
+    """A character that was written is not read."""
+    added: float = 2e-3
+    """A character is read that was not written; which one, is as good as random."""
+    split: float = 2e-3
+    """One that looks like two is read as two."""
+    merged: float = 2e-3
+    """Two that look like one are read as one."""
+    swapped: float = 5e-4
+    """Two neighbours are read in the wrong order."""
+    pairs: Mapping[str, str] = field(default_factory=lambda: PAIRS)
+
+    def __post_init__(self) -> None:
+        for name in ("lost", "added", "split", "merged", "swapped"):
+            probability(name, getattr(self, name))
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """Some places of a text are explained by others, perhaps more or fewer."""
+
+    place: int
+    size: int
+    hints: Sequence[Hint]
+    """What is known of the places that were really written there."""
+    log_prior: float
+    """The log of its rate, times the probability of what those hints leave out."""
+
+    @property
+    def longer(self) -> int:
+        """By how many characters the text becomes longer."""
+        return len(self.hints) - self.size
+
+
+@dataclass(frozen=True)
+class Weighed:
+    """An explanation with its posterior probability and the likeliest text under it."""
+
+    explanation: Explanation
+    probability: float
+    tokens: Sequence[int]
+    """The text of the block under this explanation."""
+    log_p: Sequence[float]
+    """ln of the probability of each of its characters, if the explanation is right."""
+
+
+def explanations(
+    cluster: range, tokens: Sequence[int], fixed: Sequence[bool], spelling: Spelling,
+    errors: LengthErrors,
+) -> Iterator[Explanation]:  # fmt: skip
+    """List what may have happened within a stretch: nothing, or one change of length or order.
+
+    Args:
+        cluster: The places where the text is doubtful.
+        tokens: What was read, all of it.
+        fixed: The places that never change.
+        spelling: The alphabet.
+        errors: How often what happens.
+    """
+    yield Explanation(cluster.start, 0, (), 0.0)
+    random_one = -math.log(len(spelling.letters))
+    pairs = _pairs(errors.pairs, spelling)
+    for place in cluster:
+        before = errors.lost > 0 and not (fixed[place] and place and fixed[place - 1])
+        if before:
+            yield Explanation(place, 0, (Unknown(),), math.log(errors.lost))
+        if fixed[place]:
+            continue
+        if errors.added > 0:
+            yield Explanation(place, 1, (), math.log(errors.added) + random_one)
+        read = tuple(tokens[place : place + 2])
+        free = len(read) == 2 and not fixed[place + 1]
+        for one, two in pairs:
+            if errors.merged > 0 and tokens[place] == one:
+                yield Explanation(place, 1, tuple(map(Known, two)), math.log(errors.merged))
+            if errors.split > 0 and free and read == two:
+                yield Explanation(place, 2, (Known(one),), math.log(errors.split))
+        if errors.swapped > 0 and free and len(set(read)) == 2:
+            hints = (Known(read[1]), Known(read[0]))
+            yield Explanation(place, 2, hints, math.log(errors.swapped))
+
+
+def _pairs(pairs: Mapping[str, str], spelling: Spelling) -> list[tuple[int, tuple[int, int]]]:
+    found = []
+    for one, two in pairs.items():
+        tokens = [spelling.tokens.get(letter) for letter in (one, *two)]
+        if len(tokens) == 3 and None not in tokens:
+            found.append((tokens[0], (tokens[1], tokens[2])))
+    return found  # type: ignore[return-value]
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """Places of a text whose evidence differs between some explanations, all within them."""
+
+    block: range
+    found: Sequence[Explanation]
+    """The first is that nothing happened."""
+
+
+def weigh(
+    denoiser: Continuous,
+    hints: Sequence[Hint],
+    stretches: Sequence[Stretch],
+    *,
+    around: int = AROUND,
+    steps: int | None = STEPS,
+) -> list[list[Weighed]]:
+    """Return the posterior over the explanations of every stretch of a text.
+
+    It is exact if a block is the whole text and all steps are taken. Otherwise what is around it
+    counts as given, and that it stands nearer or farther apart under some explanations as no
+    evidence. Unless all steps are taken, one step chooses the few explanations, the first among
+    them, that are worth more; the others count as impossible.
+
+    Args:
+        denoiser: Whose distribution it is.
+        hints: What was read at every place of the text.
+        stretches: What is to be explained.
+        around: Characters on both sides of a block that are seen.
+        steps: In how many steps the evidence is computed; None for as many as places, which is
+            exact.
+    """
+    if steps is not None:
+        rough = _weighed(denoiser, hints, stretches, around, 1)
+        stretches = [_finalists(*pair) for pair in zip(stretches, rough, strict=True)]
+    return _weighed(denoiser, hints, stretches, around, steps)
+
+
+def _finalists(stretch: Stretch, rough: Sequence[Weighed]) -> Stretch:
+    best = sorted(rough[1:], key=lambda one: -one.probability)[: FINALISTS - 1]
+    return Stretch(stretch.block, [stretch.found[0], *(one.explanation for one in best)])
+
+
+def _weighed(
+    denoiser: Continuous, hints: Sequence[Hint], stretches: Sequence[Stretch], around: int,
+    steps: int | None,
+) -> list[list[Weighed]]:  # fmt: skip
+    """Compute the evidence of all explanations of all stretches, in batches of one length."""
+    asked = [(stretch.block, e) for stretch in stretches for e in stretch.found]
+    begins = [max(0, block.start - around) for block, _ in asked]
+    rows = [_row(hints, *one, around) for one in asked]
+    blocks = [
+        range(block.start - begin, block.stop - begin + e.longer)
+        for (block, e), begin in zip(asked, begins, strict=True)
+    ]
+    found: list[tuple[float, list[int], list[float]]] = [(0.0, [], [])] * len(asked)
+    for size in {len(row) for row in rows}:
+        same = [i for i, row in enumerate(rows) if len(row) == size]
+        most = steps or max(len(blocks[i]) for i in same)
+        part = marginal(denoiser, [rows[i] for i in same], [blocks[i] for i in same], steps=most)
+        for row, i in enumerate(same):
+            places = list(blocks[i])
+            found[i] = (
+                asked[i][1].log_prior + float(part.log_evidence[row]),
+                part.tokens[row, places].tolist(),
+                part.log_p[row, places].tolist(),
+            )
+    rest = iter(found)
+    return [_posterior(stretch.found, [next(rest) for _ in stretch.found]) for stretch in stretches]
+
+
+def _row(hints: Sequence[Hint], block: range, e: Explanation, around: int) -> list[Hint]:
+    """Return what is known of the places around a block and in it, if it is explained so.
+
+    Rows have one length, as far as the text goes, so that many can be asked about together.
+    """
+    begin = max(0, block.start - around)
+    end = min(len(hints), begin + 2 * around + BLOCK)
+    row = [*hints[begin : e.place], *e.hints, *hints[e.place + e.size :]]
+    return row[: max(end, block.stop + REACH) - begin] if end < len(hints) else row
+
+
+def _posterior(
+    explanations: Sequence[Explanation], found: Sequence[tuple[float, list[int], list[float]]]
+) -> list[Weighed]:
+    scores = torch.tensor([score for score, _, _ in found], dtype=torch.float64)
+    p = scores.softmax(dim=0).tolist()
+    return [
+        Weighed(e, share, tokens, log_p)
+        for e, share, (_, tokens, log_p) in zip(explanations, p, found, strict=True)
+    ]

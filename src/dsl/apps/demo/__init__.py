@@ -1,0 +1,1 @@
+"""The demonstration: what `dsl demo` computes, and the page it writes."""

@@ -1,0 +1,1 @@
+"""Molecules as SMILES: corpora, a tokenizer, and the benchmark MOSES."""

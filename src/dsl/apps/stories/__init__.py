@@ -1,0 +1,1 @@
+"""Stories drawn from a teacher whose exact probabilities are known."""

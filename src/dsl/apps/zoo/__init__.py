@@ -1,0 +1,1 @@
+"""Other systems on the same blocks, one file each: process, network, objective, bound, sampler."""

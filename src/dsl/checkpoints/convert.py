@@ -1,0 +1,197 @@
+"""Checkpoint directories made of others: DSL models of MDLM's and back, or half the bytes."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from tokenizers import Tokenizer
+
+from dsl._util import files
+from dsl.checkpoints.loading import bundled, directory, load
+from dsl.checkpoints.mdlm import convert, parity, read
+from dsl.checkpoints.surgery import at_endpoints, localized, masked_parity
+from dsl.checkpoints.vocabulary import Ancestry, respelled
+from dsl.data.bpe import tokenizer_of
+from dsl.data.corpora import prepare
+from dsl.data.sources import default_cache
+from dsl.data.tokenizers import TOKENIZER, decode
+from dsl.families.dsl import DSL
+from dsl.families.mdlm import MdlmFamily, MdlmModel
+from dsl.models import folder
+from dsl.models.dsl import DSLModel
+
+MDLM = MdlmFamily()
+CERTAIN = 50.0
+"""A bias of [MASK] at which a masked position reads as nothing else: MDLM exactly."""
+COUNTED = 10_000_000
+"""Bytes of a corpus in which characters are counted."""
+
+
+@dataclass(frozen=True)
+class Converted:
+    """What became of an MDLM checkpoint."""
+
+    parameters: int
+    vocabulary: int
+    moving_average: bool
+    """Whether the weights are the moving average."""
+    parity: float
+    """The largest difference from MDLM's logits, relative to the largest of them."""
+    parity_at_mask_bias_50: float
+    """The same if a masked position were certain to read as [MASK]."""
+
+
+def convert_mdlm(
+    source: str | Path,
+    out: Path,
+    *,
+    mask_index: int | None = None,
+    mask_probability: float = 0.99,
+    codebook_dim: int | None = None,
+    length: int | None = None,
+    tokenizer: Path | None = None,
+) -> Converted:
+    """Turn an MDLM checkpoint into a DSL model that can be sampled, scored and fine-tuned.
+
+    Args:
+        source: A directory, a file, a hub id, or the name of a bundled model.
+        out: Where the model is written; the directory must be new or empty.
+        mask_index: The id of [MASK]; the last one if not given.
+        mask_probability: q(MASK | z = 0) of the converter.
+        codebook_dim: Coordinates of a token state; v - 1 or 64 if not given.
+        length: The longest sequence; the source's own, or 1024 if it does not say.
+        tokenizer: A tokenizer.json to put beside the model; the source's own if it has one.
+    """
+    require_new(out)
+    where = Path(directory(source)) if str(source) in bundled() else Path(source)
+    if (own := _masked_llama(where)) is not None:
+        made = localized(own, codebook_dim=codebook_dim, mask_probability=mask_probability)
+        return _write_localized(made, own, where, out)
+    found = read(str(where), mask_index=mask_index)
+    told = folder.read_config(where) if (where / folder.CONFIG).is_file() else {}
+    own = told.get("model_length", 1024)
+    longest = length or (own if isinstance(own, int) and 0 < own <= 10**6 else 1024)
+    model = convert(
+        found, codebook_dim=codebook_dim, mask_probability=mask_probability, length=longest
+    )
+    near = parity(found, model, length=min(64, longest))
+    model.save_pretrained(out)
+    with torch.no_grad():
+        model.converter.bias[-1] = CERTAIN
+    nearest = parity(found, model, length=min(64, longest))
+    _beside(where, out)
+    if tokenizer is not None:
+        files.write_text(out / TOKENIZER, tokenizer.read_text(encoding="utf-8"))
+    weights = sum(parameter.numel() for parameter in model.parameters())
+    return Converted(weights, model.config.vocab_size, found.averaged, near, nearest)
+
+
+def _masked_llama(where: Path) -> MdlmModel | None:
+    """Read an MDLM model of llama's blocks, which only we write."""
+    if not (where / folder.CONFIG).is_file() or "llama" not in folder.read_config(where):
+        return None
+    network = load(where).denoiser
+    return network if isinstance(network, MdlmModel) else None
+
+
+def _write_localized(made: DSLModel, source: MdlmModel, where: Path, out: Path) -> Converted:
+    near = masked_parity(source, made)
+    DSL.write(made, out)
+    with torch.no_grad():
+        made.converter.bias[-1] = CERTAIN
+    _beside(where, out)
+    weights = sum(parameter.numel() for parameter in made.parameters())
+    return Converted(weights, made.vocab_size, True, near, masked_parity(source, made))
+
+
+@dataclass(frozen=True)
+class Respelled:
+    """What became of a character model."""
+
+    parameters: int
+    vocabulary: int
+    of: int
+    """The tokens of the source."""
+
+
+def convert_alphabet(
+    source: str | Path,
+    out: Path,
+    corpus: str,
+    *,
+    blocks: int | None = None,
+    length: int | None = None,
+    cache: Path | None = None,
+) -> Respelled:
+    """Let a character model begin to learn the characters of a corpus.
+
+    Args:
+        source: A DSL model of ours.
+        out: Where the model is written; the directory must be new or empty.
+        corpus: The text whose characters it shall know.
+        blocks: How many blocks there shall be; as many as there are if not given.
+        length: The longest sequence; the source's own if not given.
+        cache: Where corpora are kept.
+    """
+    require_new(out)
+    model, cache = load(source), cache or default_cache()
+    if not isinstance(model.denoiser, DSLModel) or model.tokenizer is None:
+        raise ValueError(f"{source} is no DSL model with a tokenizer")
+    text = prepare(corpus, cache)
+    encoding = tokenizer_of(text, "characters", cache, kept=out / TOKENIZER, on_progress=_silent)
+    counts = Counter(text.read("train", COUNTED).decode("utf-8", errors="ignore"))
+    ancestry = Ancestry.of(_symbols(model.tokenizer), _symbols(encoding), counts)
+    made = respelled(model.denoiser, ancestry, blocks=blocks, length=length)
+    DSL.write(made, out)
+    _beside(model.weights or out, out)
+    files.write_text(out / TOKENIZER, encoding.to_str(pretty=True))
+    weights = sum(parameter.numel() for parameter in made.parameters())
+    return Respelled(weights, made.vocab_size, model.vocab_size)
+
+
+def _symbols(tokenizer: Tokenizer) -> list[str]:
+    return [decode(tokenizer, [token]) for token in range(tokenizer.get_vocab_size())]
+
+
+def _silent(*_: object) -> None:
+    """Be told nothing."""
+
+
+def convert_masked(source: str | Path, out: Path) -> int:
+    """Write what a DSL model knows of masks and tokens as an MDLM model; return its weights."""
+    require_new(out)
+    model = load(source)
+    if not isinstance(model.denoiser, DSLModel) or model.weights is None:
+        raise ValueError(f"{source} is no DSL model")
+    made = at_endpoints(model.denoiser)
+    MDLM.write(made, out)
+    _beside(model.weights, out)
+    return sum(parameter.numel() for parameter in made.parameters())
+
+
+def halve(source: str | Path, out: Path) -> int:
+    """Write a model with float16 weights, and what is beside it; return the bytes of all."""
+    require_new(out)
+    model = load(source)
+    if model.weights is None:
+        raise ValueError(f"{source} has no weights")
+    model.family.write(model.denoiser, out, half=True)
+    _beside(model.weights, out)
+    return sum(file.stat().st_size for file in out.iterdir())
+
+
+def require_new(out: Path) -> None:
+    """Refuse to write a model into a place that holds something."""
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise ValueError(f"{out} exists and is not an empty directory")
+    files.require_place(out, directory=True)
+
+
+def _beside(source: Path, out: Path) -> None:
+    """Take along the tokenizer, and how much the weights were trained."""
+    for name in (TOKENIZER, folder.TRAINING):
+        if (source / name).is_file():
+            files.write_text(out / name, (source / name).read_text(encoding="utf-8"))

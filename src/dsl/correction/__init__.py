@@ -1,1 +1,0 @@
-"""Correcting doubtful text: evidence in, a posterior out."""

@@ -1,1 +1,0 @@
-"""How doubtful text is written: plain, with confidences in braces, word lists, hOCR and TSV."""

@@ -1,1 +1,0 @@
-"""What became of a reading, as JSON, as lines for a terminal and as a page."""

@@ -1,1 +1,0 @@
-"""Measurements of a run: what a sampler did, and how sharp the posterior was."""

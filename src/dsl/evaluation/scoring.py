@@ -1,0 +1,318 @@
+"""Score blocks of tokens with the estimators of their model's family."""
+
+from __future__ import annotations
+
+import math
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from dsl.checkpoints.loading import Model
+from dsl.core.denoiser import at_once
+from dsl.core.path import Tabulated
+from dsl.core.streams import Streams, stream
+from dsl.core.types import Row, Tokens
+from dsl.data.document_ends import padding
+from dsl.likelihoods.estimate import Effort, Estimate, Estimator, Kind, Mean, Reading
+from dsl.likelihoods.path_audit import Audit, audit
+from dsl.likelihoods.path_integral import PathIntegral, choose_cutoff
+
+
+@dataclass(frozen=True, eq=False)
+class Block:
+    """A sequence that was scored."""
+
+    tokens: Int[Tensor, "l"]
+    values: Mapping[str, Float[Tensor, "r l"]]
+    """-log P in nats by estimator, in independent replicates, split among the tokens."""
+    text: int = 0
+    """The text it was cut from."""
+
+
+@dataclass(frozen=True, eq=False)
+class Report:
+    """What the estimators say about some blocks of text."""
+
+    model: Model
+    blocks: Sequence[Block]
+    kinds: Mapping[str, Kind]
+    """The estimators, and what sort of number each gives."""
+    cutoff: float
+    span: tuple[int, int] | None = None
+    """The token positions that were scored in each block, given the others; None is all."""
+
+    def __repr__(self) -> str:
+        """Show the numbers."""
+        lines = [f"{len(self.blocks)} blocks, {self.scored} tokens scored by {self.model.name}"]
+        for name, kind in self.kinds.items():
+            bits = self.bits_per_token(name)
+            lines.append(
+                f"  {name:<12} {bits.mean:.4f} ± {bits.stderr:.4f} bits per token ({kind})"
+            )
+        return "\n".join(lines)
+
+    @property
+    def sizes(self) -> Float[Tensor, "b"]:
+        """The number of tokens that were scored in each block, padding left out."""
+        if self.span is not None:
+            sizes = [self.span[1] - self.span[0]] * len(self.blocks)
+        elif self.model.documents:
+            sizes = [int((~self._padding(block)).sum()) for block in self.blocks]
+        else:
+            sizes = [len(block.tokens) for block in self.blocks]
+        return torch.tensor(sizes, dtype=torch.float64)
+
+    @property
+    def scored(self) -> int:
+        """The number of tokens that were scored in all blocks."""
+        return int(self.sizes.sum())
+
+    @property
+    def audit(self) -> Audit:
+        """The spread between the estimators, in nats for each token."""
+        return audit({name: self.reading(name) for name in self.kinds}, self.scored)
+
+    def reading(self, name: str) -> Reading:
+        """Return -log P of every block by one estimator, with its Monte-Carlo error."""
+        if name not in self.kinds:
+            raise ValueError(f"no estimator {name!r} was used; expected one of {list(self.kinds)}")
+        found = [Estimate(block.values[name].unsqueeze(0)).reading for block in self.blocks]
+        return Reading(
+            torch.cat([reading.nats for reading in found]),
+            torch.cat([reading.stderr for reading in found]),
+        )
+
+    def attributions(self, name: str) -> list[Float[Tensor, "_"]]:
+        """Return what each token of each block contributes to -log P, in nats."""
+        return [block.values[name].mean(dim=0) for block in self.blocks]
+
+    def bits_per_token(self, name: str) -> Mean:
+        """Average over all tokens that were scored."""
+        found = self.reading(name)
+        bits = math.log(2)
+        return Mean.ratio(found.nats / bits, self.sizes, found.stderr / bits)
+
+    def bits_per_character(self, name: str, *, specials: bool = True) -> Mean:
+        """Charge the text's characters with all bits, or with those of ordinary tokens only."""
+        error = self.reading(name).stderr / math.log(2)
+        nats = torch.stack(
+            [
+                (nats * (torch.ones_like(nats) if specials else self._ordinary[block.tokens])).sum()
+                for block, nats in zip(self.blocks, self.attributions(name), strict=True)
+            ]
+        )
+        return Mean.ratio(nats / math.log(2), self._characters, error)
+
+    def bits_per_document(self, name: str) -> Mean:
+        """Average over documents: what the whole text costs, its end included."""
+        if not self.model.documents or self.span is not None:
+            raise ValueError(f"no whole documents were scored by {self.model.name}")
+        owner = torch.tensor([block.text for block in self.blocks])
+        texts = owner.unique()
+        found, bits = self.reading(name), math.log(2)
+        nats = torch.stack([found.nats[owner == text].sum() for text in texts])
+        squares = torch.stack([found.stderr[owner == text].square().sum() for text in texts])
+        ends = torch.tensor([self._ends(block) for block in self.blocks], dtype=torch.float64)
+        # one without an end was cut, and is one all the same
+        counts = torch.stack([ends[owner == text].sum().clamp(min=1) for text in texts])
+        return Mean.ratio(nats / bits, counts, squares.sqrt() / bits)
+
+    @property
+    def characters(self) -> int:
+        """The characters that were scored, special tokens left out."""
+        return int(self._characters.sum())
+
+    def by_text(self) -> list[Report]:
+        """Return a report on each of the texts, in their order."""
+        texts = dict.fromkeys(block.text for block in self.blocks)
+        return [
+            replace(self, blocks=[block for block in self.blocks if block.text == text])
+            for text in texts
+        ]
+
+    def joined(self, shares: Sequence[tuple[int, Block]]) -> Report:
+        """Return the report on blocks that several processes scored, in the order of the corpus."""
+        ordered = [block for _, block in sorted(shares, key=lambda share: share[0])]
+        return replace(self, blocks=ordered)
+
+    def _padding(self, block: Block) -> Bool[Tensor, "l"]:
+        return padding(block.tokens.unsqueeze(0), self.model.ends).squeeze(0)
+
+    def _ends(self, block: Block) -> int:
+        """Count the documents that end in a block."""
+        begin = len(self.model.ends[0])
+        is_end = (block.tokens == self.model.end) & ~self._padding(block)
+        return int(is_end[begin:].sum())
+
+    @property
+    def _characters(self) -> Float[Tensor, "b"]:
+        counts = []
+        for block in self.blocks:
+            begin, end = self.span or (0, len(block.tokens))
+            row = [t for t in block.tokens[begin:end].tolist() if t not in self.model.specials]
+            counts.append(len(self.model.decode(row)))
+        return torch.tensor(counts, dtype=torch.float64)
+
+    @property
+    def _ordinary(self) -> Float[Tensor, "v"]:
+        ordinary = [token not in self.model.specials for token in range(self.model.vocab_size)]
+        return torch.tensor(ordinary, dtype=torch.float64)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return every number with its standard error, ready for JSON."""
+        sections = {name: self._section(name) for name in self.kinds}
+        lengths = {len(block.tokens) for block in self.blocks}
+        result: dict[str, Any] = {
+            "model": self.model.name,
+            "sequences": len(self.blocks),
+            "length": lengths.pop() if len(lengths) == 1 else None,
+            "tokens": self.scored,
+        }
+        contours = {n: s for n, s in sections.items() if self.kinds[n] == "estimate"}
+        for name, section in sections.items():
+            if name not in contours:
+                result[name.replace("-", "_")] = section
+        if contours:
+            result |= {"cutoff": self.cutoff, "path_integral": contours}
+        if contours and len(sections) > 1:
+            found = self.audit
+            result["audit"] = {
+                "spread": found.spread / math.log(2),
+                "stderr": found.stderr / math.log(2),
+                "z": found.z,
+                "between": list(found.between),
+            }
+        return result
+
+    def _section(self, name: str) -> dict[str, Any]:
+        bits = self.bits_per_token(name)
+        section: dict[str, Any] = {
+            "kind": self.kinds[name],
+            "bits_per_token": bits.mean,
+            "stderr": bits.stderr,
+            "nats_per_token": bits.mean * math.log(2),
+            "nats_per_sequence": bits.mean * math.log(2) * self.scored / len(self.blocks),
+        }
+        if self.model.tokenizer is not None:
+            characters = self.bits_per_character(name)
+            section |= {
+                "bits_per_character": characters.mean,
+                "bits_per_character_stderr": characters.stderr,
+                "bits_per_character_without_specials": self.bits_per_character(
+                    name, specials=False
+                ).mean,
+            }
+        if self.model.documents and self.span is None:
+            whole = self.bits_per_document(name)
+            section |= {"bits_per_document": whole.mean, "bits_per_document_stderr": whole.stderr}
+        return section
+
+
+STATES_AT_ONCE = 2**24
+"""Numbers that the states of one group of sequences may have."""
+
+
+def score(
+    model: Model,
+    rows: Sequence[Row] | Tokens,
+    *,
+    indices: Sequence[int] | None = None,
+    texts: Sequence[int] | None = None,
+    budget: int = 64,
+    cutoff: float | None = None,
+    validation: Sequence[Row] | None = None,
+    table: Tabulated | None = None,
+    seed: int = 0,
+    only: Sequence[str] | None = None,
+    on_progress: Callable[[int, int], None] | None = None,
+) -> Report:
+    """Estimate the likelihood of blocks, which may have different lengths.
+
+    Args:
+        model: Whose likelihood.
+        rows: The blocks.
+        indices: Their places in the whole corpus, which determine their random numbers.
+        texts: The texts they were cut from.
+        budget: Denoiser calls for each block and estimator.
+        cutoff: Γ, where contours end; if not given, it is chosen once with the same budget on
+            the validation blocks, or on the scored ones if there are no others.
+        validation: Blocks that are not scored.
+        table: One more contour.
+        seed: Where the random numbers start.
+        only: The estimators to use; all of the family if not given.
+        on_progress: Told how many blocks and tokens one estimator is done with.
+    """
+    whole = list(rows)
+    for length in {len(row) for row in whole}:
+        model.require_length(length)
+    effort = Effort(budget, 1.0 if cutoff is None else cutoff, table).on(model.device)
+    names = _chosen(model, effort, only)
+    if cutoff is None:
+        held_out = whole if validation is None or not len(validation) else list(validation)
+        effort = replace(effort, cutoff=_cutoff(model, effort, held_out, seed))
+    places = range(len(whole)) if indices is None else indices
+    found: dict[int, dict[str, Tensor]] = {number: {} for number in range(len(whole))}
+    kinds = {e.label: e.kind for e in model.family.estimators(model.denoiser, effort)}
+    for group in _groups(model, whole, effort.budget):
+        tokens = torch.stack([whole[i] for i in group]).to(model.device)
+        size = at_once(model.denoiser, tokens.shape[1])
+        sized = replace(effort, batch_size=size)
+        for estimator in model.family.estimators(model.denoiser, sized):
+            if estimator.label not in names:
+                continue
+            streams = streams_of(estimator, seed, [places[i] for i in group], model.device)
+            values = estimator(model.denoiser, tokens, generator=streams).values.cpu()
+            for number, own in zip(group, values, strict=True):
+                found[number][estimator.label] = own
+            if on_progress:
+                on_progress(len(group), tokens.numel())
+    blocks = [
+        Block(row.cpu(), found[i], i if texts is None else texts[i]) for i, row in enumerate(whole)
+    ]
+    return Report(model, blocks, {name: kinds[name] for name in names}, effort.cutoff)
+
+
+def streams_of(
+    estimator: Estimator, seed: int, places: Sequence[int], device: torch.device
+) -> Streams:
+    """Derive the streams of sequences for an estimator: by its name, not by its place in a list."""
+    key = zlib.crc32(estimator.label.encode())
+    return Streams(tuple(stream(seed, key, place, device=device) for place in places))
+
+
+def _chosen(model: Model, effort: Effort, only: Sequence[str] | None) -> list[str]:
+    known = [e.label for e in model.family.estimators(model.denoiser, effort)]
+    unknown = [name for name in only or () if name not in known]
+    if unknown:
+        raise ValueError(f"{model.name} has no estimator {unknown}; expected some of {known}")
+    return known if only is None else list(dict.fromkeys(only))
+
+
+def _cutoff(model: Model, effort: Effort, held_out: Sequence[Row], seed: int) -> float:
+    """Choose Γ for the family's path integrals with the caller's budget; 0 if it has none."""
+    integrals = [
+        estimator
+        for estimator in model.family.estimators(model.denoiser, effort)
+        if isinstance(estimator, PathIntegral)
+    ]
+    if not integrals or not held_out:
+        return effort.cutoff
+    longest = max(len(row) for row in held_out)
+    few = torch.stack([row for row in held_out if len(row) == longest][:16]).to(model.device)
+    streams = Streams.derive(seed, range(len(few)), device=model.device)
+    return choose_cutoff(model.denoiser, few, estimator=integrals[0], generator=streams)
+
+
+def _groups(model: Model, rows: Sequence[Row], budget: int) -> Iterator[list[int]]:
+    """Group blocks of one length, as many as fit into memory with all their states."""
+    codebook = getattr(model.denoiser, "codebook", None)
+    width = 1 if codebook is None else codebook.shape[1]
+    for length in dict.fromkeys(len(row) for row in rows):
+        same = [i for i, row in enumerate(rows) if len(row) == length]
+        size = max(1, STATES_AT_ONCE // (budget * length * width))
+        yield from (same[i : i + size] for i in range(0, len(same), size))

@@ -1,0 +1,116 @@
+"""Text that is known, as hints: a prompt, a text with gaps, and the end of a document."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from dsl._util.config import cut, shown
+from dsl.checkpoints.loading import Model
+from dsl.conditioning.hints import Hint, Known, Unknown
+from dsl.generation.options import Ending
+
+GAP = re.compile(r"\[(\d+)\]", re.ASCII)
+LONGEST_GAP = 1_000_000
+BRACKETED = re.compile(r"\[[^\[\]]*\]")
+
+
+def prompted(model: Model, prompt: str, length: int, suffix: str = "") -> list[Hint]:
+    """Begin a sequence with a text, and end it with another; what is between them is unknown."""
+    for text in (prompt, suffix):
+        require_room(model, text, length)
+    before = [*_opening(model), *model.encode(prompt)] if prompt else []
+    after = model.encode(suffix, inside=True) if suffix else []
+    gap = length - len(before) - len(after)
+    if gap < 0:
+        given = "prompt and suffix have" if suffix else "the prompt has"
+        raise ValueError(f"{given} {length - gap} tokens, the sequence {length}")
+    return [*map(Known, before), *[Unknown()] * gap, *map(Known, after)]
+
+
+def ended(model: Model, hints: Sequence[Hint], ending: Ending = "unknown") -> list[Hint]:
+    """Let a text of a document be followed by its end, by room to write in, or by nothing.
+
+    Of a model that was not trained on documents, a text is a part of one and stays as it is. After
+    the end comes padding, up to the model's length, unless documents shared its blocks.
+    """
+    if not model.documents:
+        if ending != "unknown":
+            raise ValueError(
+                f"{model.name} was not trained on documents, so its texts have no end: "
+                f"leave ending={ending!r} out"
+            )
+        return list(hints)
+    assert model.end is not None
+    begun = [*map(Known, _opening(model)), *hints]
+    room = max(0, model.length - len(begun))
+    if ending == "open":
+        return [*begun, *[Unknown()] * room]
+    if ending == "here":
+        return [*begun, *[Known(model.end)] * (min(1, room) if model.share else room)]
+    return begun
+
+
+def padding_after(model: Model, length: int, ending: Ending = "unknown") -> int:
+    """Count the masked tokens that follow a text of this length."""
+    return max(0, model.length - length) if model.documents and ending == "unknown" else 0
+
+
+def _opening(model: Model) -> list[int]:
+    """Return the special that the model's documents begin with, if they do."""
+    return model.ends[0] if model.documents else []
+
+
+def parse_gaps(model: Model, text: str) -> list[Hint]:
+    """Read a text with gaps as what is known of each position.
+
+    Where the tokens of words bring the space before them along, a space before a gap is the gap's.
+    """
+    hints: list[Hint] = []
+    parts = re.split(r"(\[[0-9]+\])", text)
+    for place, part in enumerate(parts):
+        if place + 1 < len(parts) and part.endswith(" ") and model.spaced:
+            part = part[:-1]
+        if gap := GAP.fullmatch(part):
+            hints += [Unknown()] * gap_size(gap[1], model.length)
+        elif part:
+            require_room(model, part, model.length)
+            if (other := BRACKETED.search(part)) and not model.can_say(other[0]):
+                got = cut(" ".join(other[0].split()))
+                raise ValueError(f"a gap is written as its length, such as [12]; got {got}")
+            hints += [Known(token) for token in model.encode(part, inside=bool(hints))]
+        if len(hints) > model.length:  # now: a long text may have many gaps more
+            model.require_length(len(hints))
+    if not any(isinstance(hint, Unknown) for hint in hints):
+        raise ValueError(f"the text has no gap: write one as [12], got {shown(text)}")
+    return hints
+
+
+def require_gap(text: str) -> None:
+    """Refuse a text without a gap; a gap that is written wrongly is refused where it is read."""
+    if not GAP.search(text) and not BRACKETED.search(text):
+        raise ValueError(f"the text has no gap: write one as [12], got {shown(text)}")
+
+
+def require_room(model: Model, text: str, length: int) -> None:
+    """Refuse a text that has more tokens than there is room for, however they fall, unencoded."""
+    if model.tokenizer is None or len(text) <= length:
+        return
+    longest = max(map(len, model.tokenizer.get_vocab()))
+    if len(text) > length * (longest + 1):  # a decoder may put a space between two
+        room = f"{model.name} was made for at most" if length <= model.length else "there are"
+        raise ValueError(f"{room} {length} tokens, got a text of {len(text):,} characters")
+
+
+def count_characters(text: str) -> int:
+    """Count characters and gaps: the length of an oracle's text, whose tokens are characters."""
+    return len(GAP.sub("", text)) + sum(gap_size(size) for size in GAP.findall(text))
+
+
+def gap_size(digits: str, longest: int = LONGEST_GAP) -> int:
+    """Read the length of a gap, which must be between 1 token and the longest sequence."""
+    size = int(digits) if len(digits) <= 9 else None
+    if size is None or not 1 <= size <= longest:
+        shown = digits if len(digits) <= 12 else f"{digits[:12]}…"
+        raise ValueError(f"a gap has 1 to {longest:,} tokens, got [{shown}]")
+    return size

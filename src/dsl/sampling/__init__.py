@@ -1,1 +1,0 @@
-"""Samplers: paths through SNR space that query a denoiser and know nothing else of it."""

@@ -1,1 +1,0 @@
-"""Scoring text: which estimators, on which blocks, and what they say, with errors."""

@@ -1,0 +1,283 @@
+"""A training run: a recipe, a directory, and everything that is made of them.
+
+    dsl.train("cyclic", "runs/cyclic")
+
+The same call goes on with a run that was stopped.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from accelerate import PartialState
+from tokenizers import Tokenizer
+from torch import nn
+
+from dsl._util import files
+from dsl._util.processes import rank
+from dsl.checkpoints.loading import directory, load, require_device
+from dsl.data import tokenizers
+from dsl.data.bpe import tokenizer_of
+from dsl.data.corpora import Corpus, prepare
+from dsl.data.documents import Documents, blocks
+from dsl.data.sources import Progress, default_cache
+from dsl.data.windows import Windows, tokenise
+from dsl.evaluation import repair
+from dsl.evaluation.validation import validator
+from dsl.models import folder
+from dsl.training import recipe as recipes
+from dsl.training.precision import RECORD as PRECISION
+from dsl.training.recipe import Recipe
+from dsl.training.trainer import Trainer
+
+RECIPE, DATA, MODEL, LOG = "recipe.yaml", "data.json", "model", "log.jsonl"
+HELD_OUT = "validation split of the corpus"
+
+
+@dataclass(frozen=True)
+class Watch:
+    """Who is told what during a run."""
+
+    tell: Callable[[str], None] = lambda _: None
+    """Sentences for people."""
+    on_event: Callable[[dict[str, Any]], None] = lambda _: None
+    """A dictionary for every logged step and validation."""
+    on_data: Progress = lambda *_: None
+    """What is being prepared, how much of it is done, and how much there is."""
+
+
+@dataclass(frozen=True)
+class Trained:
+    """Where a run stands."""
+
+    step: int
+    finished: bool
+    model: Path
+    """Where the averaged model is, once the run is finished."""
+
+
+def train(
+    recipe: str | Path | Recipe,
+    out: str | Path,
+    *,
+    changes: Sequence[str] = (),
+    smoke: bool = False,
+    init: str | Path | None = None,
+    cache: Path | None = None,
+    device: str | None = None,
+    watch: Watch | None = None,
+) -> Trained:
+    """Train a model by a recipe, or go on with a run that was stopped.
+
+    Args:
+        recipe: A recipe, the name of one that comes with the package, or a YAML file.
+        out: The run's directory: recipe, log, checkpoints, and at the end the model.
+        changes: Changes of the recipe, such as "trainer.steps=100"; for names and files only.
+        smoke: Make the run as short as a test; for names and files only.
+        init: Begin with the weights of a checkpoint: a directory, a hub id, or a bundled model.
+        cache: Where corpora are kept.
+        device: "cpu", "cuda" or "cuda:N"; a GPU if there is one, when not given.
+        watch: Who is told what.
+    """
+    if not isinstance(recipe, Recipe):
+        recipe = recipes.read(recipes.find(str(recipe)), changes, smoke=smoke)
+    elif changes or smoke:
+        raise ValueError("changes and smoke are for recipes that are read from a file")
+    on_cpu = _on_cpu(device)
+    folder_out = Path(out)
+    folder_out.mkdir(parents=True, exist_ok=True)
+    with files.locked(folder_out, rank=rank()):
+        require_same(folder_out, recipe)
+        if recipe.needs_init and init is None and not _begun(folder_out):
+            raise ValueError(
+                "this recipe fine-tunes a model: say with --init which weights it begins with "
+                "(dsl convert mdlm makes them of an MDLM checkpoint)"
+            )
+        run = Run(recipe, folder_out, init, cache or default_cache(), on_cpu, watch or Watch())
+        return run.go()
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run that is ready to go."""
+
+    recipe: Recipe
+    out: Path
+    init: str | Path | None
+    cache: Path
+    on_cpu: bool
+    watch: Watch
+
+    def go(self) -> Trained:
+        """Build data, model, objective and validator; train; write the model."""
+        recipe, family = self.recipe, self.recipe.objective.family
+        corpus, tokenizer, training, held_out = self._data()
+        torch.manual_seed(recipe.trainer.seed)
+        shape = family.shape(tokenizer.get_vocab_size(), recipe.data.length, recipe.model)
+        network = family.build(shape)
+        if self.init is not None:
+            initialise(network, str(self.init), tokenizer, fresh=family.fresh)
+            self.watch.tell(f"began with the weights of {self.init}")
+        encoding = hashlib.sha256(tokenizer.to_str().encode()).hexdigest()
+        record(self.out, recipe, {"text": corpus.sha256, "tokenizer": encoding})
+        if rank() == 0:  # from the beginning: a run finds it again without the cache
+            files.write_text(self.out / MODEL / tokenizers.TOKENIZER, tokenizer.to_str(pretty=True))
+
+        def write_model(module: Any, path: Path) -> None:
+            family.write(module, path)
+            files.write_text(path / tokenizers.TOKENIZER, tokenizer.to_str(pretty=True))
+            if kind := self._kind_of_texts():
+                files.write_text(path / folder.TRAINING, json.dumps(kind))
+
+        validation = held_out.first(recipe.data.validation)
+        trainer = Trainer(
+            family.objective(network, recipe.objective.options),
+            training.batch,
+            recipe.trainer,
+            recipe.optimizer,
+            self.out,
+            write_model,
+            validator(
+                family,
+                validation,
+                padding=held_out.padding(validation),
+                probes=self._probes(corpus, tokenizer, held_out),
+            ),
+            tell=self.watch.tell,
+            on_step=self.watch.on_event,
+            on_cpu=self.on_cpu,
+        )
+        weights = sum(parameter.numel() for parameter in network.parameters())
+        self.watch.tell(
+            f"{weights:,} weights, {recipe.trainer.steps:,} steps of {recipe.trainer.batch} x "
+            f"{recipe.data.length} tokens; every step is in {self.out / LOG}"
+        )
+        reached = trainer.run()
+        finished = reached >= recipe.trainer.steps
+        if finished and rank() == 0:
+            write_model(trainer.averages.module, self.out / MODEL)
+            files.write_text(self.out / MODEL / folder.TRAINING, json.dumps(self._training()))
+        return Trained(reached, finished, self.out / MODEL)
+
+    def _kind_of_texts(self) -> dict[str, bool]:
+        """Say whether the model's blocks are documents, and whether these share one."""
+        data = self.recipe.data
+        return {"documents": True, "share": data.share} if data.windows == "documents" else {}
+
+    def _probes(
+        self, corpus: Corpus, tokenizer: Tokenizer, held_out: Windows | Documents
+    ) -> repair.Probes | None:
+        """Damage held-out text if the recipe asks for it."""
+        if self.recipe.data.probes is None:
+            return None
+        words = repair.frequent_words(corpus)
+        return repair.damage(held_out.spread(repair.BLOCKS), tokenizer, words)
+
+    def _training(self) -> dict[str, Any]:
+        """Say what the model has learned from, the weights it began with included."""
+        recipe = self.recipe
+        tokens = recipe.trainer.steps * recipe.trainer.batch * recipe.data.length
+        before = load(self.init).trained_on if self.init is not None else 0
+        return {"tokens": None if before is None else tokens + before, **self._kind_of_texts()}
+
+    def _data(self) -> tuple[Corpus, Tokenizer, Windows | Documents, Windows | Documents]:
+        """Fetch and encode the corpus in one process; the others find it done."""
+        data, on_data = self.recipe.data, self.watch.on_data
+        with PartialState(cpu=self.on_cpu).main_process_first():
+            corpus = prepare(data.corpus, self.cache, on_progress=on_data)
+            kept = self.out / MODEL / tokenizers.TOKENIZER
+            tokenizer = tokenizer_of(
+                corpus, data.tokenizer, self.cache, kept=kept, on_progress=on_data
+            )
+            tokens = {
+                split: tokenise(corpus, split, tokenizer, on_progress=on_data)
+                for split in ("train", "validation")
+            }
+        ends, seed = tokenizers.ends(tokenizer), self.recipe.trainer.seed
+        training, held_out = (
+            blocks(
+                corpus, tokens[split], data.length, data.windows,
+                ends=ends, share=data.share, seed=seed, name=name,
+            )
+            for split, name in (("train", "training text"), ("validation", HELD_OUT))
+        )  # fmt: skip
+        if isinstance(training, Documents):
+            self.watch.tell(training.summary(corpus.empty))
+        return corpus, tokenizer, training, held_out
+
+
+def require_same(out: Path, recipe: Recipe) -> None:
+    """Refuse a directory of something else, or of another recipe.
+
+    More steps are fine, and so is another precision where the run has chosen its own.
+    """
+    path = out / RECIPE
+    if path.exists():
+        before = recipes.read(path)
+        free: dict[str, Any] = {"steps": recipe.trainer.steps}
+        if before.trainer.precision == "auto" or (out / PRECISION).exists():
+            free["precision"] = recipe.trainer.precision
+        same = replace(before, trainer=replace(before.trainer, **free))
+        if changed := recipes.difference(same, recipe):
+            raise ValueError(
+                f"{out} holds a run of another recipe ({'; '.join(changed)}); choose another --out"
+            )
+    elif others := sorted(file.name for file in out.iterdir() if file.name != "lock"):
+        raise ValueError(f"{out} holds no run, but {others[0]!r}; choose another --out")
+
+
+def record(out: Path, recipe: Recipe, data: dict[str, str]) -> None:
+    """Write down what the run is made of, or refuse to go on with other text than it began with."""
+    if (out / DATA).exists():
+        before = json.loads((out / DATA).read_text(encoding="utf-8"))
+        changed = [name for name, digest in data.items() if before.get(name) != digest]
+        if changed:
+            raise ValueError(
+                f"the {' and the '.join(changed)} of {recipe.data.corpus} changed since the run in "
+                f"{out} began, so its weights would be given other text; choose another --out"
+            )
+    if rank() == 0:
+        files.write_text(out / DATA, json.dumps(data, indent=2))
+        files.write_text(out / RECIPE, recipes.write(recipe))
+
+
+def initialise(
+    model: nn.Module, source: str, tokenizer: Tokenizer, *, fresh: Sequence[str] = ()
+) -> None:
+    """Fill a model with the weights of a checkpoint that reads text in the same way."""
+    path = directory(source)
+    table = path / tokenizers.TOKENIZER
+    if table.is_file():
+        theirs, ours = tokenizers.read(table).get_vocab(), tokenizer.get_vocab()
+        if theirs != ours:
+            raise ValueError(
+                f"--init {source} knows {len(theirs)} tokens, this corpus has {len(ours)}, and "
+                f"they differ; --set data.tokenizer={table} reads the corpus as the weights do"
+            )
+    try:
+        folder.load_tensors(path, model, fresh=fresh)
+    except ValueError as error:
+        raise ValueError(f"--init {source} does not fit the recipe's model: {error}") from error
+
+
+def _begun(out: Path) -> bool:
+    return any((out / "checkpoints").glob("step-*"))
+
+
+def _on_cpu(device: str | None) -> bool:
+    """Choose the device of a run; a certain GPU becomes this process's own."""
+    if device is None:
+        return not torch.cuda.is_available()
+    require_device(device)
+    chosen = torch.device(device)
+    if chosen.type not in ("cpu", "cuda"):
+        raise ValueError(f"training runs on cpu, cuda or cuda:N, not on {device!r}")
+    if chosen.type == "cuda" and chosen.index is not None:
+        torch.cuda.set_device(chosen)
+    return chosen.type == "cpu"

@@ -1,0 +1,165 @@
+"""Plaid: what it adds to the logits is Bayes' rule, and what it trains is the bound."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+import torch
+
+from dsl.apps.zoo.plaid import SNR_FIRST, SNR_LAST, PlaidModel, PlaidObjective, PlaidOptions
+from dsl.core.channel import observe
+from dsl.core.denoiser import posterior_mean
+from dsl.core.streams import Streams, stream
+from dsl.families.objective import Loss
+from dsl.families.registry import FAMILIES
+from dsl.likelihoods.estimate import Effort
+from dsl.likelihoods.vdm import VdmBound, prior_nats
+from tests.conftest import assert_near
+from tests.families.conftest import TOKENS, awake, untrained
+
+PLAID = FAMILIES["plaid"]
+PLACES = range(64)
+
+
+def loss(made: PlaidObjective, seed: int, tokens: torch.Tensor = TOKENS) -> Loss:
+    return made(tokens, Streams.derive(seed, PLACES), PLACES, 64)
+
+
+def ends(network: PlaidModel, low: float, high: float) -> PlaidModel:
+    with torch.no_grad():
+        network.schedule.ends.copy_(torch.tensor([low, high]).log())
+    return network
+
+
+def test_its_range_begins_where_plaids_does() -> None:
+    assert untrained(PLAID).snr_range == pytest.approx((math.exp(-6), math.exp(3)), rel=1e-6)
+    assert pytest.approx((0.00248, 20.09), rel=1e-2) == (SNR_FIRST, SNR_LAST)
+    fixed = untrained(PLAID, learn_range=False)
+    assert not fixed.schedule.ends.requires_grad and untrained(PLAID).schedule.ends.requires_grad
+
+
+@torch.no_grad()
+def test_untrained_it_is_bayes_rule_for_independent_tokens() -> None:
+    """In VP's coordinate y = αx + σε the same logits are (α/σ²) ⟨y, x_v⟩."""
+    network = untrained(PLAID)
+    gamma = 3.0
+    z = observe(network.codebook[TOKENS], torch.full(TOKENS.shape, gamma), generator=stream(0))
+    found = network.at_snr(z, torch.full((64,), gamma))
+    distance = (z.unsqueeze(2) / gamma - network.codebook).square().sum(dim=-1)
+    assert_near(found.log_softmax(-1), (-gamma * distance / 2).log_softmax(-1))
+    alpha2, sigma2 = gamma / (1 + gamma), 1 / (1 + gamma)
+    y = z * sigma2 / alpha2**0.5
+    assert_near(found, alpha2**0.5 / sigma2 * y @ network.codebook.T)
+
+
+@pytest.mark.parametrize("low, high", [(1e-3, 60.0), (0.1, 2.0)])
+def test_untrained_its_bound_is_the_entropy_of_letters(low: float, high: float) -> None:
+    """It is exact for independent letters, so the bound is log v, wherever it is read out.
+
+    What the first state says already is not charged: that gap is at most γ_min/2.
+    """
+    network = ends(untrained(PLAID), low, high)
+    (bound,) = PLAID.estimators(network, Effort(2048, batch_size=2048))
+    found = bound(network, TOKENS[:8], generator=stream(0))
+    gap = float(found.nats.mean()) / 6 - math.log(5) - prior_nats(low, 4)
+    assert -low / 2 - 4 * found.mean_stderr / 6 < gap < 4 * found.mean_stderr / 6
+
+
+@pytest.mark.parametrize("told", [True, False])
+def test_the_objective_is_the_bound(told: bool) -> None:
+    """Two routes to one number, with the prior: the training loss of one text, and the estimator.
+
+    If all sequences are told the first answer; or if the network cannot hear it.
+    """
+    network = awake(PLAID, self_conditioning=told)
+    network = ends(network, 0.01, 10.0)
+    text = TOKENS[:1]
+    objective = PlaidObjective(network, PlaidOptions(told=1.0))
+    with torch.no_grad():
+        draws = torch.stack([loss(objective, s, text.expand(64, -1)).mean for s in range(40)])
+    (bound,) = PLAID.estimators(network, Effort(2048, batch_size=2048))
+    found = bound(network, text, generator=stream(0))
+    error = (float(draws.std()) ** 2 / 40 + (found.mean_stderr / 6) ** 2) ** 0.5
+    assert abs(float(draws.mean()) - float(found.nats) / 6) < 4 * error
+    assert error < 0.1 * float(draws.mean())
+
+
+def test_the_law_learns_by_the_square_and_the_rest_by_the_loss() -> None:
+    """The law's own gradient changes neither the loss nor any other gradient."""
+    network = awake(PLAID)
+    made = PlaidObjective(network, PlaidOptions())
+    whole = loss(made, 0)
+    value, count = whole.parts["all"]
+    prior = prior_nats(network.snr_range[0], 4)
+    assert float(whole.mean.detach()) == pytest.approx(float(value / count) + prior, rel=1e-5)
+    whole.sum.backward()
+    ours = {name: p.grad.clone() for name, p in network.named_parameters()}
+    network.zero_grad()
+    network.schedule.increments.requires_grad_(False)
+    loss(made, 0).sum.backward()
+    for name, parameter in network.named_parameters():
+        if name != "schedule.increments":
+            assert torch.equal(parameter.grad, ours[name]), name
+    assert ours["schedule.increments"].abs().max() > 0
+
+
+@torch.no_grad()
+def moments(network: PlaidModel) -> tuple[float, float, float]:
+    """E[loss] of the integral with its error, and E[loss²], from 6,400 sequences of SNRs."""
+    tokens = TOKENS.repeat(100, 1)
+    u = torch.rand(len(tokens), 1, generator=stream(7))
+    snr, slope = network.schedule(u)
+    x = network.codebook[tokens]
+    z = observe(x, snr.expand(tokens.shape), generator=stream(8))
+    x_hat = posterior_mean(network.at_snr(z, snr.squeeze(1)), network.codebook)
+    losses = (0.5 * slope * (x - x_hat).square().sum(dim=-1)).mean(dim=1)
+    error = float(losses.std()) / len(losses) ** 0.5
+    return float(losses.mean()), error, float(losses.square().mean())
+
+
+def test_a_law_that_learned_makes_the_loss_vary_less() -> None:
+    """The expectation stays where it was."""
+    network = untrained(PLAID, bins=8)
+    made = PlaidObjective(network, PlaidOptions())
+    optimizer = torch.optim.Adam([network.schedule.increments], lr=0.15)
+    mean, error, square = moments(network)
+    for seed in range(30):
+        optimizer.zero_grad()
+        loss(made, seed).sum.backward()
+        optimizer.step()
+    found, own, after = moments(network)
+    assert after < 0.7 * square
+    assert abs(found - mean) < 4 * (error**2 + own**2) ** 0.5
+
+
+def test_the_ends_are_trained_by_the_bound() -> None:
+    """Where x̂ = 0 the bound is prior(γ_min) + ½ (γ_max - γ_min) + log v, and so is its gradient."""
+    network = ends(untrained(PLAID, evidence_logits=False), 0.5, 8.0)
+    made = PlaidObjective(network, PlaidOptions())
+    slopes = []
+    for seed in range(12):
+        network.zero_grad()
+        loss(made, seed).mean.backward()
+        slopes.append(network.schedule.ends.grad.clone())
+    found = torch.stack(slopes)
+    step = 1e-4
+    first = (prior_nats(0.5 + step, 4) - prior_nats(0.5 - step, 4)) / (2 * step)
+    wanted = torch.tensor([0.5 * (first - 0.5), 8.0 * 0.5])
+    error = found.std(dim=0) / 12**0.5
+    assert ((found.mean(dim=0) - wanted).abs() < 4 * error + 1e-3).all()
+
+
+@pytest.mark.parametrize("change", [{"bins": 0}, {"snr_min": 30.0}, {"snr_max": 1e9}])
+def test_a_shape_that_cannot_be_is_refused(change: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=r"bins must lie in|0 < snr_min < snr_max"):
+        PLAID.Shape(5, **change)
+    with pytest.raises(ValueError, match=r"reconstruction must lie in \(0, 1\)"):
+        PlaidOptions(reconstruction=1.0)
+
+
+def test_its_estimator_draws_by_the_learned_law() -> None:
+    network = awake(PLAID)
+    (bound,) = PLAID.estimators(network, Effort(8))
+    assert isinstance(bound, VdmBound) and bound.law is network.schedule
