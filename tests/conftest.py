@@ -27,9 +27,13 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 torch.set_num_threads(1)
 
 
-# Nor may a busy machine fail a test of generated examples for taking its time.
-settings.register_profile("dsl", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("dsl")
+# No deadline: a busy machine must not fail a test. The examples of the default profile are the same
+# in every run; HYPOTHESIS_PROFILE=explore draws new ones.
+settings.register_profile(
+    "dsl", deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True
+)
+settings.register_profile("explore", settings.get_profile("dsl"), derandomize=False)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "dsl"))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

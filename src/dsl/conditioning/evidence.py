@@ -59,9 +59,12 @@ def represent(
 def _solve(log_likelihood: Float[Tensor, "n v"], codebook: Codebook) -> Float[Tensor, "n d"]:
     v, d = codebook.shape
     centred = codebook - codebook.mean(dim=0)
-    if d >= v - 1 and torch.linalg.matrix_rank(centred) == v - 1:
+    # Centring unit rows leaves rounding errors of about eps, however close the rows are: singular
+    # values below that are zero. A limit relative to the largest one would be too low.
+    rounding = max(v, d) * torch.finfo(codebook.dtype).eps
+    if d >= v - 1 and torch.linalg.matrix_rank(centred, atol=rounding) == v - 1:
         wanted = log_likelihood - log_likelihood.mean(dim=1, keepdim=True)
-        inverse: Tensor = torch.linalg.pinv(centred)
+        inverse: Tensor = torch.linalg.pinv(centred, atol=rounding)
         return wanted @ inverse.T
     return torch.cat([_match_mean(row, codebook) for row in log_likelihood.split(1)])
 
