@@ -12,7 +12,6 @@ import torch
 from dsl.checkpoints import load
 from dsl.core import Endpoints, Mask, Noisy, Rows, Streams, oracle, stream
 from dsl.models import DSLModel, ModelConfig
-from dsl.models.config import small
 from dsl.samplers import Ancestral, State, last, sampler
 
 
@@ -49,7 +48,7 @@ def speed(
     The weights are random: no time depends on them. Progress is yielded as text.
     """
     torch.manual_seed(seed)
-    model = DSLModel(config or small(vocab_size, model_length=length)).eval()
+    model = DSLModel(config or ModelConfig(vocab_size, model_length=length)).eval()
     visited = list(_revealing(length, vocab_size, seed))
     chosen = [visited[round(i * (len(visited) - 1) / (states - 1))] for i in range(states)]
     model.requires_grad_(False)

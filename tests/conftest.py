@@ -110,6 +110,12 @@ def assert_near(ours: Tensor, theirs: Tensor, share: float = 1e-5) -> None:
     torch.testing.assert_close(ours, theirs, atol=share * scale, rtol=0)
 
 
+def assert_unit_norm(codebook: Tensor) -> None:
+    """Check that every row lies on the unit sphere."""
+    norms = codebook.detach().norm(dim=-1)
+    torch.testing.assert_close(norms, torch.ones_like(norms), atol=1e-4, rtol=0)
+
+
 def perturbed(config: ModelConfig) -> DSLModel:
     """Make a model in which no branch is silent."""
     model = DSLModel(config).eval()

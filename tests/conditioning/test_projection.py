@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 import torch
-from hypothesis import example
+from hypothesis import example, settings
 from hypothesis import given as for_all
-from hypothesis import settings
 from hypothesis import strategies as st
 
 from dsl.conditioning.evidence import represent

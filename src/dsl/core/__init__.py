@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from dsl.core.path import Tabulated as Tabulated
     from dsl.core.streams import Randomness as Randomness
     from dsl.core.streams import Streams as Streams
+    from dsl.core.streams import categorical as categorical
     from dsl.core.streams import normal as normal
     from dsl.core.streams import permutation as permutation
     from dsl.core.streams import stream as stream

@@ -16,7 +16,7 @@ from torch import Tensor
 from dsl.core import sphere
 from dsl.core.channel import require_finite
 from dsl.core.denoiser import Continuous, Endpoints, materialise, require_tokens, wanted
-from dsl.core.streams import Randomness, stream, uniform
+from dsl.core.streams import Randomness, categorical, stream, uniform
 from dsl.core.types import Codebook, Logits, Mask, Noisy, Rows, Tokens
 
 
@@ -94,7 +94,7 @@ class Enumerated:
     def sample(self, n: int, *, generator: Randomness = None) -> Tokens:
         """Draw n sequences exactly."""
         p = self.log_weights.softmax(0).expand(n, -1)
-        return self.sequences[_categorical(p, generator)]
+        return self.sequences[_drawn(p, generator)]
 
     def tilt(self, log_likelihood: Float[Tensor, "l v"]) -> Enumerated:
         """Reweight every sequence by its likelihood."""
@@ -157,7 +157,7 @@ class Markov:
         row = self.log_initial.expand(n, -1)
         drawn = []
         for log_ahead in ahead:
-            drawn.append(_categorical((row + log_ahead).softmax(dim=-1), generator))
+            drawn.append(_drawn((row + log_ahead).softmax(dim=-1), generator))
             row = self.log_transition[drawn[-1]]
         return torch.stack(drawn, dim=1)
 
@@ -239,6 +239,6 @@ def _log_matmul(log_a: Float[Tensor, "b v"], log_b: Float[Tensor, "v w"]) -> Flo
     return ((log_a - shift).exp() @ log_b.exp()).log() + shift
 
 
-def _categorical(p: Float[Tensor, "n k"], generator: Randomness) -> Int[Tensor, "n"]:
-    u = uniform((p.shape[0], 1), generator=generator, dtype=p.dtype, device=p.device)
-    return (p.cumsum(dim=-1) < u).sum(dim=-1).clamp(max=p.shape[-1] - 1)
+def _drawn(p: Float[Tensor, "n k"], generator: Randomness) -> Int[Tensor, "n"]:
+    u = uniform((len(p), 1), generator=generator, dtype=p.dtype, device=p.device)
+    return categorical(p, u.squeeze(1))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, Protocol, runtime_checkable
+from typing import Literal
 
 import torch
 from jaxtyping import Float
@@ -14,21 +14,6 @@ from dsl.core.types import SNR, Mask
 
 TINY = 2.0**-53
 """The spacing of float64 below 1: a uniform number that is 0 or 1 is moved inside by it."""
-
-
-@runtime_checkable
-class SNRLaw(Protocol):
-    """A distribution over per-token SNRs of b sequences of l tokens."""
-
-    def sample(
-        self,
-        shape: tuple[int, int],
-        *,
-        generator: Randomness = None,
-        device: torch.device | None = None,
-    ) -> SNR:
-        """Draw γ for every position."""
-        ...
 
 
 @dataclass(frozen=True)

@@ -67,16 +67,6 @@ def projected(
     return unit(centred @ plane.to(table.device))
 
 
-def require_unit_norm(codebook: Float[Tensor, "v d"], *, tolerance: float = 1e-4) -> None:
-    """Raise an error if a row is off the sphere: the denoiser would then depend on the SNR."""
-    norms = codebook.detach().norm(dim=-1)
-    worst = int((norms - 1).abs().argmax())
-    if not abs(float(norms[worst]) - 1) <= tolerance:
-        raise ValueError(
-            f"every codebook row must have norm 1; row {worst} has norm {float(norms[worst]):.6g}"
-        )
-
-
 def apart(table: Codebook, most: float, *, generator: torch.Generator | None = None) -> Codebook:
     """Replace rows that nearly coincide with an earlier one by random unit vectors.
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
+from jaxtyping import Float, Int
 from torch import Tensor
 
 
@@ -83,6 +84,18 @@ def permutation(
     """Draw one uniformly random order of l positions for each of b sequences."""
     # float64 keys: ties, which would favour the left, have probability below 1e-10 at l = 1024
     return uniform(shape, generator=generator, dtype=torch.float64, device=device).argsort(dim=1)
+
+
+def categorical(p: Float[Tensor, "*n v"], u: Float[Tensor, "*n"]) -> Int[Tensor, "*n"]:
+    """Invert the distribution of each row at a uniform number; entries of mass 0 are never drawn.
+
+    The rows need not sum to one.
+    """
+    below = p.cumsum(dim=-1)
+    total = below[..., -1:]
+    # u · total may round up to the total, which lies beyond every entry.
+    target = (u.unsqueeze(-1) * total).minimum(total.nextafter(torch.zeros_like(total)))
+    return torch.searchsorted(below, target, right=True).squeeze(-1)
 
 
 def _draw(

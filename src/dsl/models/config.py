@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, fields
 from typing import Any, Literal, TypeVar
 
 from dsl._util import config as strict
@@ -156,20 +156,3 @@ def codebook_for(vocab_size: int, given: Mapping[str, Any]) -> dict[str, Any]:
         "codebook_dim": vocab_size - 1 if exact else 64,
         "codebook": "simplex" if exact and "codebook_dim" not in given else "random",
     }
-
-
-def tiny(vocab_size: int, **changes: Any) -> ModelConfig:
-    """MDLM's tiny shape: 8 blocks of width 512."""
-    shape = ModelConfig(vocab_size, hidden_dim=512, n_blocks=8, n_heads=8)
-    return replace(shape, **changes)
-
-
-def small(vocab_size: int, **changes: Any) -> ModelConfig:
-    """MDLM's small shape, the paper's: 12 blocks of width 768."""
-    return replace(ModelConfig(vocab_size), **changes)
-
-
-def medium(vocab_size: int, **changes: Any) -> ModelConfig:
-    """MDLM's medium shape: 24 blocks of width 1024."""
-    shape = ModelConfig(vocab_size, hidden_dim=1024, n_blocks=24, n_heads=16)
-    return replace(shape, **changes)

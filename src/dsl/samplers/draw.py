@@ -10,6 +10,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from dsl.core.streams import categorical
+
 
 @dataclass(frozen=True)
 class Draw:
@@ -66,11 +68,8 @@ class Draw:
         if logits.isnan().any():
             raise ValueError("the denoiser returned NaN logits")
         p = self.probabilities(logits)
-        cumulative = p.cumsum(dim=-1)
-        # Scaled by the total, which rounding keeps from being one; "right" skips tokens of mass 0.
-        target = u.double().unsqueeze(-1) * cumulative[:, -1:]
-        tokens = torch.searchsorted(cumulative, target, right=True).clamp(max=p.shape[-1] - 1)
-        return tokens.squeeze(-1), p.gather(-1, tokens).squeeze(-1)
+        tokens = categorical(p, u.double())
+        return tokens, p.gather(-1, tokens.unsqueeze(-1)).squeeze(-1)
 
 
 def nucleus(
