@@ -42,18 +42,10 @@ class Oracle(Continuous, Protocol):
         ...
 
 
-@dataclass(frozen=True, eq=False)
-class Enumerated:
-    """The exact denoiser of a weighted finite set of sequences."""
+class _Exact:
+    """The attributes that both oracles take from their codebook."""
 
-    sequences: Int[Tensor, "k l"]
-    log_weights: Float[Tensor, "k"]
-    """Log-probabilities up to a common constant."""
     codebook: Codebook
-    snr_max: float = 100.0
-
-    def __post_init__(self) -> None:
-        require_tokens(self.sequences, len(self.codebook))
 
     @property
     def vocab_size(self) -> int:
@@ -64,6 +56,20 @@ class Enumerated:
     def device(self) -> torch.device:
         """Where the tables are."""
         return self.codebook.device
+
+
+@dataclass(frozen=True, eq=False)
+class Enumerated(_Exact):
+    """The exact denoiser of a weighted finite set of sequences."""
+
+    sequences: Int[Tensor, "k l"]
+    log_weights: Float[Tensor, "k"]
+    """Log-probabilities up to a common constant."""
+    codebook: Codebook
+    snr_max: float = 100.0
+
+    def __post_init__(self) -> None:
+        require_tokens(self.sequences, len(self.codebook))
 
     @property
     def length(self) -> int:
@@ -106,7 +112,7 @@ class Enumerated:
 
 
 @dataclass(frozen=True, eq=False)
-class Markov:
+class Markov(_Exact):
     """The exact denoiser of a first-order chain, by the forward-backward recursions."""
 
     log_initial: Float[Tensor, "v"]
@@ -117,16 +123,6 @@ class Markov:
     snr_max: float = 100.0
     log_unary: Float[Tensor, "l v"] | None = None
     """Position-wise factors that tilt the chain, if any."""
-
-    @property
-    def vocab_size(self) -> int:
-        """The number of tokens."""
-        return len(self.codebook)
-
-    @property
-    def device(self) -> torch.device:
-        """Where the tables are."""
-        return self.codebook.device
 
     def __call__(self, z: Noisy | Endpoints, /, *, at: Mask | None = None) -> Rows:
         """Combine the messages that reach each position from both sides with its own state."""

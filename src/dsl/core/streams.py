@@ -41,6 +41,9 @@ class Streams:
 Randomness = torch.Generator | Streams | None
 """The type of every `generator=` argument; None is torch's global generator."""
 
+Device = torch.device | None
+"""The type of every `device=` argument; None is the generator's device."""
+
 
 def stream(seed: int, *path: int, device: str | torch.device = "cpu") -> torch.Generator:
     """Derive a generator from a seed and a path of indices, independent of all other paths.
@@ -61,7 +64,7 @@ def uniform(
     *,
     generator: Randomness = None,
     dtype: torch.dtype | None = None,
-    device: torch.device | None = None,
+    device: Device = None,
 ) -> Tensor:
     """Draw from U[0, 1); the first axis is the batch."""
     return _draw(torch.rand, shape, generator, dtype, device)
@@ -72,14 +75,14 @@ def normal(
     *,
     generator: Randomness = None,
     dtype: torch.dtype | None = None,
-    device: torch.device | None = None,
+    device: Device = None,
 ) -> Tensor:
     """Draw from N(0, 1); the first axis is the batch."""
     return _draw(torch.randn, shape, generator, dtype, device)
 
 
 def permutation(
-    shape: tuple[int, int], *, generator: Randomness = None, device: torch.device | None = None
+    shape: tuple[int, int], *, generator: Randomness = None, device: Device = None
 ) -> Tensor:
     """Draw one uniformly random order of l positions for each of b sequences."""
     # float64 keys: ties, which would favour the left, have probability below 1e-10 at l = 1024
@@ -103,7 +106,7 @@ def _draw(
     shape: Sequence[int],
     generator: Randomness,
     dtype: torch.dtype | None,
-    device: torch.device | None,
+    device: Device,
 ) -> Tensor:
     if generator is None:
         return draw(tuple(shape), dtype=dtype, device=device)
@@ -120,7 +123,7 @@ def _from(
     draw: Callable[..., Tensor],
     shape: Sequence[int],
     dtype: torch.dtype | None,
-    device: torch.device | None,
+    device: Device,
 ) -> Tensor:
     """Draw on the generator's device, so that a CPU generator works for tensors anywhere."""
     drawn = draw(tuple(shape), generator=generator, dtype=dtype, device=generator.device)

@@ -20,10 +20,9 @@ from dsl.families.levels import Level, Masked
 from dsl.families.objective import Loss, Objective, counted, stratified, surprise, tallied
 from dsl.likelihoods.estimate import Effort, Estimator
 from dsl.likelihoods.roar import Roar
-from dsl.models.config import NetworkShape
+from dsl.models.config import NetworkShape, ShapedNetwork
 from dsl.models.llama import Llama, look_ahead, require_annealed
 from dsl.models.mdlm import MDLM, TokenEmbedding
-from dsl.models.network import ShapedNetwork
 
 LEAST_TIME = 1e-3
 """The smallest time: starting at 0, the weighted losses would have infinite variance."""

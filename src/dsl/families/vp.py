@@ -26,9 +26,8 @@ from dsl.families.objective import Loss, Objective, Parts, counted, stratified, 
 from dsl.likelihoods.estimate import Effort, Estimator
 from dsl.likelihoods.vdm import PowerLaw, VdmBound
 from dsl.models.codebook import UnitCodebook, initial_table
-from dsl.models.config import NetworkShape, codebook_for, require_codebook
+from dsl.models.config import NetworkShape, ShapedNetwork, codebook_for, require_codebook
 from dsl.models.dit import DiT
-from dsl.models.network import ShapedNetwork
 
 SNR_MIN = 1e-3
 """The lowest SNR of the bound: there a state with d = 26 carries 0.0005 nats per token."""

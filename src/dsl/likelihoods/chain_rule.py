@@ -12,7 +12,7 @@ from torch import Tensor
 from dsl.core.denoiser import Denoiser, Endpoints
 from dsl.core.streams import Randomness, uniform
 from dsl.core.types import MASK, Tokens
-from dsl.likelihoods.estimate import Estimate, Kind, require_draws, require_logits
+from dsl.likelihoods.estimate import Estimate, Kind, Replicated, require_logits
 from dsl.likelihoods.roar import cross_entropy
 
 
@@ -48,23 +48,15 @@ class ChainRule:
 
 
 @dataclass(frozen=True)
-class Causal:
-    """-log P = Σ_i -log P(s_i | s_<i) of what `causal` samples, from some or all of its terms.
+class Causal(Replicated):
+    """-log P = Σ_i -log P(s_i | s_<i) of the `causal` sampler, from some or all of its terms.
 
-    The expectation is that number itself, for any denoiser; there is no bound in between. If the
-    calls suffice for all l terms they are summed, and nothing is random.
+    A draw is a term, one in each of equal strata of the text. The expectation is -log P itself, for
+    any denoiser. If the calls suffice for all l terms they are summed, and nothing is random.
     """
 
-    replicates: int = 8
-    draws: int = 8
-    """Terms in a replicate, one in each of equal strata of the text."""
-    batch_size: int = 256
-    """Sequences in one call of the denoiser."""
     label: ClassVar[str] = "causal"
     kind: ClassVar[Kind] = "bound"
-
-    def __post_init__(self) -> None:
-        require_draws(self.replicates, self.draws)
 
     def __call__(
         self, denoiser: Denoiser, tokens: Tokens, *, generator: Randomness = None

@@ -157,6 +157,19 @@ class Estimator(Protocol):
         ...
 
 
+@dataclass(frozen=True)
+class Replicated:
+    """The budget of an estimator: independent replicates of several draws each."""
+
+    replicates: int = 8
+    draws: int = 8
+    batch_size: int = 256
+    """Sequences in one call of the denoiser."""
+
+    def __post_init__(self) -> None:
+        require_draws(self.replicates, self.draws)
+
+
 def require_logits(logits: Tensor) -> None:
     """Raise an error for NaN logits: all later numbers would be NaN as well."""
     if logits.isnan().any():

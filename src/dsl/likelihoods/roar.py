@@ -13,24 +13,19 @@ from torch import Tensor
 from dsl.core.denoiser import Denoiser, Endpoints
 from dsl.core.streams import Randomness, uniform
 from dsl.core.types import MASK, Mask, Tokens
-from dsl.likelihoods.estimate import Estimate, Kind, require_draws, require_logits
+from dsl.likelihoods.estimate import Estimate, Kind, Replicated, require_logits
 
 
 @dataclass(frozen=True)
-class Roar:
-    """-log P = E_k E_A [l/(l-k) Σ_{i ∉ A} -log P(s_i | s_A)], k stratified in each replicate."""
+class Roar(Replicated):
+    """-log P = E_k E_A [l/(l-k) Σ_{i ∉ A} -log P(s_i | s_A)], k stratified in each replicate.
 
-    replicates: int = 8
-    draws: int = 8
-    """Sets A in a replicate. Fewer than l: k runs through equal strata of {0, …, l-1}. As many or
-    more: every k is used equally often, and surplus draws are dropped."""
-    batch_size: int = 256
-    """Sequences in one call of the denoiser."""
+    A draw is a set A. With fewer than l draws, k runs through equal strata of {0, …, l-1}. With
+    more, every k is used equally often, and surplus draws are dropped.
+    """
+
     label: ClassVar[str] = "roar"
     kind: ClassVar[Kind] = "bound"
-
-    def __post_init__(self) -> None:
-        require_draws(self.replicates, self.draws)
 
     def __call__(
         self, denoiser: Denoiser, tokens: Tokens, *, generator: Randomness = None

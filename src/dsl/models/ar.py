@@ -11,11 +11,10 @@ from torch import Tensor, nn
 
 from dsl.core.denoiser import Endpoints, require_tokens, wanted
 from dsl.core.types import MASK, Mask, Noisy, Rows, Tokens
-from dsl.models.config import NetworkShape
+from dsl.models.config import NetworkShape, ShapedNetwork
 from dsl.models.dit import Hidden
 from dsl.models.encoder import Encoder
 from dsl.models.llama import Llama, Memory
-from dsl.models.network import ShapedNetwork
 
 
 @dataclass(frozen=True)

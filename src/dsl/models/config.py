@@ -1,10 +1,13 @@
-"""Network shapes as written to config.json: the common fields, and those of DSL."""
+"""Network shapes as written to config.json, and the base class of networks that have one."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any, Literal, TypeVar
+
+import torch
+from torch import nn
 
 from dsl._util import config as strict
 from dsl.models.llama import LlamaOptions
@@ -85,6 +88,35 @@ class NetworkShape:
     def to_dict(self) -> dict[str, Any]:
         """Return the flat dictionary that config.json holds."""
         return {name: value for name, value in asdict(self).items() if value is not None}
+
+
+class ShapedNetwork(nn.Module):
+    """A network with a config."""
+
+    def __init__(self, config: NetworkShape) -> None:
+        super().__init__()
+        self._shape = config
+
+    @property
+    def vocab_size(self) -> int:
+        """The number of real tokens."""
+        return self._shape.vocab_size
+
+    @property
+    def device(self) -> torch.device:
+        """Where the weights are."""
+        return next(self.parameters()).device
+
+    def __repr__(self) -> str:
+        """Describe the network in two lines; `str(list(network.modules()))` shows everything."""
+        shape = self._shape
+        weights = sum(p.numel() for p in self.parameters())
+        return (
+            f"{type(self).__name__}: {weights:,} weights, {shape.n_blocks} blocks of width "
+            f"{shape.hidden_dim}, {shape.n_heads} heads,\n"
+            f"  {shape.vocab_size:,} tokens, sequences of at most {shape.model_length:,}, "
+            f"on {self.device}"
+        )
 
 
 @dataclass(frozen=True)

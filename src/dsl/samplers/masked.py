@@ -15,7 +15,7 @@ from torch import Tensor
 from dsl.core.alpha import Linear, Named, ScheduleName
 from dsl.core.alpha import schedule as named
 from dsl.core.denoiser import Denoiser
-from dsl.core.streams import Randomness, uniform
+from dsl.core.streams import Randomness
 from dsl.core.types import Mask
 from dsl.samplers.base import Sampler, ask
 from dsl.samplers.draw import Draw
@@ -222,9 +222,7 @@ def move(
     and skips sequences that reveal nothing. It has no time input, so the distribution is exactly
     that of predicting first and choosing afterwards.
     """
-    shape, device = state.tokens.shape, state.tokens.device
-    luck = uniform(shape, generator=generator, dtype=torch.float64, device=device)
-    u = uniform(shape, generator=generator, dtype=torch.float64, device=device)
+    luck, u = state.uniform(generator), state.uniform(generator)
     visible = ~state.masked & state.free
     hidden = visible & (luck < remask)
     drawn = state.masked & (luck < reveal)

@@ -49,7 +49,7 @@ class Reveal:
             first = generator.take([0]) if isinstance(generator, Streams) else generator
             keys = uniform((1, length), generator=first, dtype=torch.float64, device=device)
         else:
-            keys = uniform((b, length), generator=generator, dtype=torch.float64, device=device)
+            keys = state.uniform(generator)
         keys = keys.expand(b, length).masked_fill(~state.masked, torch.inf)
         return keys.argsort(dim=1, stable=True).argsort(dim=1)
 
@@ -83,12 +83,7 @@ class FirstHitting:
 
     def plan(self, state: State, generator: Randomness) -> Int[Tensor, "b l"]:
         """Draw the step that reveals each position; num_steps where none does."""
-        tau = uniform(
-            state.tokens.shape,
-            generator=generator,
-            dtype=torch.float64,
-            device=state.tokens.device,
-        )
+        tau = state.uniform(generator)
         hit = ((1 - tau) / ((1 - END) / self.num_steps)).long()
         return hit.clamp(max=self.num_steps)
 
@@ -100,12 +95,7 @@ def follow(
     state = start
     plan: Int[Tensor, "b l"] = start.memory
     for step in range(start.step, num_steps):
-        u = uniform(
-            state.tokens.shape,
-            generator=generator,
-            dtype=torch.float64,
-            device=state.tokens.device,
-        )
+        u = state.uniform(generator)
         due = state.masked & (plan == step)
         logits, state = ask(denoiser, state, state.endpoints, due)
         state = replace(state.commit(due, *draw(logits, u[due])), step=step + 1)
