@@ -70,7 +70,7 @@ def test_rows_that_coincide_are_set_apart_and_others_stay() -> None:
 
 
 def test_too_many_rows_cannot_be_apart() -> None:
-    with pytest.raises(ValueError, match="cannot all be apart"):
+    with pytest.raises(ValueError, match="cannot all have cosines below"):
         sphere.apart(sphere.circle(40), 0.9)
 
 

@@ -1,4 +1,4 @@
-"""Texts of an allowed form: against enumeration, and kept whatever the network says."""
+"""Texts that match a pattern: against enumeration, and kept whatever the network predicts."""
 
 from __future__ import annotations
 
@@ -118,9 +118,9 @@ def test_models_write_texts_of_the_form(capsys: pytest.CaptureFixture[str]) -> N
 
 def test_what_cannot_be_is_said_in_one_line() -> None:
     chain = oracle.markov(3, LENGTH)
-    with pytest.raises(ValueError, match="is no regular expression we can read"):
+    with pytest.raises(ValueError, match="is not a supported regular expression"):
         Automaton.of("(a", LETTERS)
-    with pytest.raises(ValueError, match="no text of 4 tokens, with those that are known"):
+    with pytest.raises(ValueError, match="no text of 4 tokens with the known ones"):
         matching(chain, Automaton.of("a{5}", LETTERS), torch.full((1, 4), MASK))
     with pytest.raises(ValueError, match="with those that are known"):
         matching(chain, Automaton.of("a*", LETTERS), torch.tensor([[MASK, 1, MASK, MASK]]))

@@ -1,4 +1,4 @@
-"""Guidance, and what is wanted of a whole text: against enumeration."""
+"""Guidance, and steering by a property of the whole text: against enumeration."""
 
 from __future__ import annotations
 

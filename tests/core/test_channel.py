@@ -97,7 +97,7 @@ def test_paths_of_different_depth_are_different_streams() -> None:
 
 
 def test_streams_must_match_the_batch() -> None:
-    with pytest.raises(ValueError, match="3 streams cannot serve a batch of 2"):
+    with pytest.raises(ValueError, match="one stream per sequence, 2, got 3"):
         observe(clean(), torch.ones(2, 3).double(), generator=Streams.derive(0, range(3)))
 
 

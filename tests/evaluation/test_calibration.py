@@ -156,10 +156,10 @@ def test_a_network_with_a_clock_is_told_the_level() -> None:
     assert seen and all((snr == 8).all() for snr in seen)
     vp = FAMILIES["vp"]
     assert list(vp.levels_at(model, (0.5, 8.0))) == [AtClock(0.5), AtClock(8.0)]
-    with pytest.raises(ValueError, match=r"this clock shows SNRs in 0.001 … 100, got \[1000.0\]"):
+    with pytest.raises(ValueError, match=r"the network's SNRs lie in 0.001 … 100, got \[1000.0\]"):
         vp.levels_at(model, (1000.0,))
     for name in ("mdlm", "ar"):
-        with pytest.raises(ValueError, match="has no SNR to be asked at"):
+        with pytest.raises(ValueError, match="have no continuous states"):
             FAMILIES[name].levels_at(untrained(name), (2.0,))
 
 

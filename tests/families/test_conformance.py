@@ -245,7 +245,7 @@ class TestCalibration:
     def test_a_level_is_at_a_given_snr_or_refused(self, family: Family) -> None:
         network = awake(family)
         if not {Continuous, Clocked} & set(family.protocol.__mro__):
-            with pytest.raises(ValueError, match="no SNR to be asked at"):
+            with pytest.raises(ValueError, match="have no continuous states"):
                 family.levels_at(network, [2.0])
         else:
             assert [level.label for level in family.levels_at(network, [2.0, 1.0])] == [2.0, 1.0]

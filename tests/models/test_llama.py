@@ -291,7 +291,7 @@ def test_attention_opens_over_a_share_of_the_run(family: str) -> None:
 def test_what_was_never_causal_is_not_annealed(family: str) -> None:
     made = FAMILIES[family]
     model: Any = made.build(made.shape(7, 6, {"hidden_dim": 16, "n_blocks": 1, "n_heads": 4}))
-    with pytest.raises(ValueError, match="anneal is for llama's blocks"):
+    with pytest.raises(ValueError, match="anneal needs llama blocks"):
         made.objective(model, made.Options(anneal=0.5))
     with pytest.raises(ValueError, match="a share of the run"):
         made.objective(model, made.Options(anneal=2.0))

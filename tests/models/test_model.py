@@ -136,14 +136,14 @@ def test_a_projected_codebook_needs_a_table_of_the_right_size() -> None:
         5, codebook_dim=3, hidden_dim=8, n_blocks=1, n_heads=2, codebook="projected"
     )
     assert_unit_norm(DSLModel(config, table=torch.randn(5, 8)).codebook)
-    with pytest.raises(ValueError, match="5 rows was expected, got 6"):
+    with pytest.raises(ValueError, match="must have 5 rows, got 6"):
         DSLModel(config, table=torch.randn(6, 8))
 
 
 def test_bad_states_are_named(model: DSLModel) -> None:
     with pytest.raises(ValueError, match="must be finite"):
         model(torch.full((1, 2, 6), torch.inf))
-    with pytest.raises(ValueError, match="6 coordinates a token, got 5"):
+    with pytest.raises(ValueError, match="6 coordinates per token, got 5"):
         model(torch.zeros(1, 2, 5))
     with pytest.raises(ValueError, match="ids must lie in -1 … 10, got 3 … 11"):
         model(Endpoints(torch.tensor([[3, 11]])))

@@ -394,7 +394,7 @@ def test_it_takes_evidence(denoiser: Network, name: str) -> None:
         with pytest.raises(ValueError, match="takes no confidences"):
             Evidence.of([row] * B, denoiser)
         pins = Evidence.of([[Known(1), *[Unknown()] * (L - 1)]] * B, denoiser)
-        with pytest.raises(ValueError, match="networks that rate their tokens"):
+        with pytest.raises(ValueError, match="a network that rates its tokens"):
             last(sampler(name), given(denoiser, pins), State.blank(B, L))
         return
     hints = Evidence.of([row] * B, denoiser)

@@ -153,8 +153,8 @@ def require_rated(network: object) -> Rated:
     """Raise an error if the network does not rate tokens."""
     if not isinstance(network, Rated):
         raise ValueError(
-            "only networks that rate their tokens can be asked how good one is; "
-            f"a {type(network).__name__} does not rate them"
+            "expected a network that rates its tokens, such as prism, "
+            f"got a {type(network).__name__}"
         )
     return network
 
@@ -163,7 +163,7 @@ def require_clocked(network: object) -> Clocked:
     """Raise an error if the network has no SNR input."""
     if not isinstance(network, Clocked):
         raise ValueError(
-            f"only networks with a clock are asked at an SNR; a {type(network).__name__} has none"
+            f"expected a network with an SNR input, such as vp, got a {type(network).__name__}"
         )
     return network
 

@@ -1,6 +1,6 @@
 """Exact Bayes denoisers of small distributions: ground truth for samplers and likelihoods.
 
-Each is a Denoiser, knows the log-probability of any sequence, draws exact samples, and can be
+Each is a Denoiser, evaluates the log-probability of any sequence, draws exact samples, and can be
 tilted by a likelihood vector at every position, P(x) → P(x) e^{Σ_i ℓ_i(x_i)} / Z.
 """
 
@@ -188,7 +188,7 @@ class Markov(_Exact):
 def cyclic(size: int = 7, *, dtype: torch.dtype = torch.float64) -> Enumerated:
     """Build the paper's cyclic toy (D.1): all rotations of 0 … K-1, on the unit circle.
 
-    Neighbours on a crowded circle need more than γ_max = 100 to be told apart: 40 nats at least.
+    Neighbours on a crowded circle need γ_max above 100: they should differ by at least 40 nats.
     """
     base = torch.arange(size)
     sequences = torch.stack([base.roll(i) for i in range(size)])
@@ -223,7 +223,7 @@ def _field(z: Noisy | Endpoints, oracle: Continuous) -> Logits:
     d = oracle.codebook.shape[1]
     if state.shape[-1] != d:
         raise ValueError(
-            f"this oracle's states have {d} coordinates a token, got {state.shape[-1]}"
+            f"this oracle's states have {d} coordinates per token, got {state.shape[-1]}"
         )
     return state.to(oracle.codebook) @ oracle.codebook.T
 

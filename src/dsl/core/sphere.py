@@ -84,6 +84,5 @@ def apart(table: Codebook, most: float, *, generator: torch.Generator | None = N
             return made
         made[near] = random(int(near.sum()), table.shape[1], generator=generator, dtype=table.dtype)
     raise ValueError(
-        f"{len(table)} tokens cannot all be apart by a cosine of {most:g} in {table.shape[1]} "
-        "dimensions"
+        f"{len(table)} tokens in {table.shape[1]} dimensions cannot all have cosines below {most:g}"
     )

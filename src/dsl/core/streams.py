@@ -113,7 +113,7 @@ def _draw(
     if isinstance(generator, torch.Generator):
         return _from(generator, draw, shape, dtype, device)
     if len(generator) != shape[0]:
-        raise ValueError(f"{len(generator)} streams cannot serve a batch of {shape[0]} sequences")
+        raise ValueError(f"expected one stream per sequence, {shape[0]}, got {len(generator)}")
     rows = [_from(own, draw, shape[1:], dtype, device) for own in generator.generators]
     return torch.stack(rows) if rows else torch.empty(tuple(shape), dtype=dtype, device=device)
 

@@ -70,8 +70,8 @@ def draw(
 ) -> Drawn:
     """Draw γ for every position of the items at these places of the global batch.
 
-    What a sequence draws once (its branch, how many tokens it reveals, a shared γ) is spread over
-    the batch; what every position draws is spread over the sequence.
+    Draws per sequence (its branch, the number of revealed tokens, a shared γ) are spread over the
+    batch; draws per position are spread over the sequence.
     """
     b, length = shape
 
@@ -131,8 +131,8 @@ class MixedSNROptions:
     codebook_penalty: float = 0.0
     """Weight of the mean squared cosine between tokens, which keeps a codebook from collapsing."""
     draws: Spread = "independent"
-    """How SNRs are drawn together: each for itself, one in each stratum, or in pairs u and 1 - u;
-    over the batch what a sequence draws once, over the sequence what a position draws."""
+    """How SNRs are drawn together: independently, one in each stratum, or in pairs u and 1 - u.
+    Draws per sequence are spread over the batch, draws per position over the sequence."""
     warp: WarpOptions | None = None
     """Draw continuous SNRs where the loss falls fastest; {} for the defaults."""
     anneal: float = 0.0
@@ -178,7 +178,7 @@ class MixedSNRObjective(Objective):
         counted = losses * kept if drawn is None else losses * kept * drawn.weight.to(losses.dtype)
         total, count = counted.sum(), kept.sum().to(losses.dtype)
         if self.config.codebook_penalty > 0:
-            # as often as positions are counted, so that in the mean it has its weight
+            # once per counted position, so that the mean loss has it with its weight
             total = total + count * self.config.codebook_penalty * crowding(codebook)
         learned = (
             None

@@ -37,7 +37,7 @@ class ChainRule:
     def __call__(self, denoiser: Any, tokens: Tokens, *, generator: Randomness = None) -> Estimate:
         """Compute -log P of every sequence; nothing is random."""
         if not isinstance(denoiser, Autoregressive):
-            raise ValueError("only an autoregressive model has a chain rule of its own")
+            raise ValueError(f"expected an autoregressive model, got a {type(denoiser).__name__}")
         parts = []
         for rows in tokens.split(self.batch_size):
             logits = denoiser.teacher_forced(rows)

@@ -35,7 +35,7 @@ class PathIntegral:
     biased downwards."""
     replicates: int = 8
     draws: int = 8
-    """Points t in a replicate, one in each of as many strata."""
+    """Points t in a replicate, one in each of equal strata."""
     power: float = 2.0
     """γ = Γ u^power along the contour, which samples γ with density ∝ γ^(1/power - 1): more often
     where the error is large. The weights make up for it; the estimate stays unbiased."""
@@ -50,7 +50,7 @@ class PathIntegral:
 
     @property
     def label(self) -> str:
-        """The contour's name; a path of one's own is called tabulated."""
+        """The contour's name; a custom path is called tabulated."""
         return self.contour if isinstance(self.contour, str) else "tabulated"
 
     def __call__(

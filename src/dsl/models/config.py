@@ -15,7 +15,7 @@ from dsl.models.llama import LlamaOptions
 S = TypeVar("S", bound="NetworkShape")
 
 MOST_WEIGHTS = 10**11
-"""A shape with more weights than this is a mistake: it would not fit into any memory."""
+"""Larger shapes are refused: they would not fit into memory."""
 MOST_BLOCKS, LONGEST = 1000, 1_000_000
 """Limits on blocks and tokens; larger models would take a day to build or run."""
 
@@ -146,10 +146,10 @@ class ModelConfig(NetworkShape):
         super().__post_init__()
         require_codebook(self.vocab_size, self.codebook_dim, self.codebook)
         if (self.backbone == "llama") != (self.llama is not None):
-            said = "given" if self.llama is not None else "missing"
+            options = "given" if self.llama is not None else "missing"
             raise ValueError(
                 f"backbone: llama and the options of llama belong together, got {self.backbone!r} "
-                f"with options {said}"
+                f"with options {options}"
             )
         if self.llama is not None and self.llama.tied and self.values != "table":
             raise ValueError("a tied head reads the table of values: use values: table")
@@ -169,7 +169,7 @@ class ModelConfig(NetworkShape):
 def require_codebook(vocab_size: int, dim: int, kind: str) -> None:
     """Raise an error if the codebook dimension does not fit the vocabulary."""
     if dim < 1 or dim * vocab_size > MOST_WEIGHTS:
-        raise ValueError(f"codebook_dim must be at least 1 and sensible, got {dim}")
+        raise ValueError(f"codebook_dim must lie in 1 … {MOST_WEIGHTS // vocab_size:,}, got {dim}")
     if kind == "simplex" and dim < vocab_size - 1:
         raise ValueError(
             f"a simplex of {vocab_size} tokens needs codebook_dim >= {vocab_size - 1}, got {dim}"

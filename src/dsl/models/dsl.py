@@ -121,7 +121,7 @@ class DSLModel(ShapedNetwork):
     def _require_dim(self, z: Noisy) -> None:
         if z.shape[-1] != self.config.codebook_dim:
             raise ValueError(
-                f"this model's states have {self.config.codebook_dim} coordinates a token, "
+                f"this model's states have {self.config.codebook_dim} coordinates per token, "
                 f"got {z.shape[-1]}"
             )
 

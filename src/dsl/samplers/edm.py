@@ -37,7 +37,7 @@ class Edm:
     num_steps: int
     sigma_max: float = 80.0
     stop: float = 0.1
-    """The last noise level; 0.1 is SNR 100, the end of what training visits."""
+    """The last noise level; 0.1 is SNR 100, the highest that training visits."""
     rho: float = 7.0
     heun: bool = True
     """Correct every step to second order, at the price of a second denoiser call."""
