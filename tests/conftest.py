@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Generator, Iterator
+from collections.abc import Generator
 from typing import TypeVar
 
 import jaxtyping
@@ -37,6 +37,26 @@ settings.register_profile("explore", settings.get_profile("dsl"), derandomize=Fa
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "dsl"))
 
 
+CHECKED_CALLS = int(os.environ.get("DSL_CHECKED_CALLS", 1000))
+
+
+class Checks(type(jaxtyping.config)):  # type: ignore[misc]
+    """Check the shapes and types of the first calls of every test.
+
+    Later calls of a test repeat earlier ones, and checking them all would take most of its time.
+    """
+
+    left = CHECKED_CALLS
+
+    @property
+    def jaxtyping_disable(self) -> bool:
+        Checks.left -= 1
+        return Checks.left < 0
+
+
+jaxtyping.config.__class__ = Checks
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Give slow tests an hour: a limit is for what hangs, on a machine that others use too."""
     for item in items:
@@ -67,12 +87,15 @@ def _seeded() -> None:
     torch.manual_seed(0)
 
 
+@pytest.fixture(autouse=True)
+def _checked() -> None:
+    Checks.left = CHECKED_CALLS
+
+
 @pytest.fixture
-def unchecked() -> Iterator[None]:
-    """Switch off the checks of shapes and types, for long tests of calls that others check."""
-    jaxtyping.config.update("jaxtyping_disable", True)
-    yield
-    jaxtyping.config.update("jaxtyping_disable", False)
+def unchecked(_checked: None) -> None:
+    """Check no shapes, in a test that repeats the calls of another one."""
+    Checks.left = 0
 
 
 @pytest.fixture
