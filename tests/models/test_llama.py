@@ -246,7 +246,7 @@ def test_impossible_options_get_one_line(
 def test_a_clock_has_no_llama() -> None:
     sizes = {"hidden_dim": 16, "n_blocks": 1, "n_heads": 4, "llama": LLAMA}
     assert FAMILIES["vp"].shape(7, 6, sizes).llama is None, "a recipe serves all families"
-    with pytest.raises(ValueError, match="read no clock"):
+    with pytest.raises(ValueError, match="have no SNR input"):
         VpShape.from_dict({"vocab_size": 7, **sizes})
 
 

@@ -141,13 +141,13 @@ def pair_counts(tokens: Tensor, i: int) -> Tensor:
 )
 def test_parallel_paths_approach_the_truth_as_one_over_the_steps(name: str) -> None:
     """The share of invalid sequences falls as 1/T: two tokens must share a step to disagree."""
-    share = {}
+    share, n = {}, 8_000
     for steps in (16, 64, 256):
-        tokens = draw(f"{name}@{steps}", CYCLIC, State.blank(N, 7))
+        tokens = draw(f"{name}@{steps}", CYCLIC, State.blank(n, 7))
         share[steps] = float((CYCLIC.log_prob(tokens) == -torch.inf).double().mean())
     for steps in (16, 64):
         ratio = share[steps] / share[4 * steps]
-        error = ratio * math.sqrt(1 / (N * share[steps]) + 1 / (N * share[4 * steps]))
+        error = ratio * math.sqrt(1 / (n * share[steps]) + 1 / (n * share[4 * steps]))
         assert abs(ratio - 4) < 4 * error + 0.4  # the next order of 1/T
 
 

@@ -26,8 +26,8 @@ DEAD = -1
 MOST_STATES = 2_000
 """A larger automaton would be slower than the network."""
 IMPOSSIBLE = (
-    "the tokens so far cannot be completed to match the pattern, because several were drawn at "
-    "once; draw one at a time: roar, causal, or confident@T with T the length"
+    "tokens that were drawn at once cannot be completed to match the pattern; "
+    "draw one token at a time: roar, causal, or confident@T with T the length"
 )
 
 

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from dsl.core.denoiser import RatedAtOnce as RatedAtOnce
     from dsl.core.denoiser import at_once as at_once
     from dsl.core.denoiser import posterior_mean as posterior_mean
+    from dsl.core.denoiser import require_logits as require_logits
     from dsl.core.denoiser import require_rated as require_rated
     from dsl.core.denoiser import require_tokens as require_tokens
     from dsl.core.denoiser import wanted as wanted

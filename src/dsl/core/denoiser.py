@@ -216,6 +216,12 @@ def require_tokens(tokens: Int[Tensor, "*shape"], vocab_size: int, *, least: int
         )
 
 
+def require_logits(logits: Tensor) -> None:
+    """Raise an error for NaN logits: all later numbers would be NaN as well."""
+    if logits.isnan().any():
+        raise ValueError("the denoiser returned NaN logits")
+
+
 def at_once(network: Network, length: int) -> int:
     """Return the number of sequences per call: about 2^26 logits, at most 256 sequences."""
     return min(256, max(1, 2**26 // (length * network.vocab_size)))

@@ -17,11 +17,10 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from dsl.checkpoints.loading import Model, load
-from dsl.core.denoiser import Denoiser, Endpoints, at_once
+from dsl.core.denoiser import Denoiser, Endpoints, at_once, require_logits
 from dsl.core.streams import Streams
 from dsl.core.types import MASK, Tokens
 from dsl.families.levels import Level, Unpadded
-from dsl.likelihoods.estimate import require_logits
 
 
 @torch.no_grad()

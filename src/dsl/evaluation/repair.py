@@ -19,12 +19,12 @@ from torch import Tensor
 
 from dsl.conditioning.evidence import Evidence, given
 from dsl.conditioning.hints import Confident
-from dsl.core.denoiser import Continuous, Denoiser, Endpoints, Network, at_once
+from dsl.core.denoiser import Continuous, Denoiser, Endpoints, Network, at_once, require_logits
 from dsl.core.streams import stream
 from dsl.core.types import MASK, Mask, Rows, Tokens
 from dsl.data import tokenizers
 from dsl.data.corpora import Corpus
-from dsl.likelihoods.estimate import Mean, require_logits
+from dsl.likelihoods.estimate import Mean
 
 BLOCKS, WORDS = 256, 128
 """Blocks of text, each with a blanked and with a garbled letter; and those with a blanked word."""

@@ -12,7 +12,7 @@ from torch import Tensor
 from dsl.core.denoiser import Denoiser, Endpoints
 from dsl.core.streams import Randomness, uniform
 from dsl.core.types import MASK, Tokens
-from dsl.likelihoods.estimate import Estimate, Kind, Replicated, require_logits
+from dsl.likelihoods.estimate import Estimate, Kind, Replicated
 from dsl.likelihoods.roar import cross_entropy
 
 
@@ -40,9 +40,7 @@ class ChainRule:
             raise ValueError(f"expected an autoregressive model, got a {type(denoiser).__name__}")
         parts = []
         for rows in tokens.split(self.batch_size):
-            logits = denoiser.teacher_forced(rows)
-            require_logits(logits)
-            losses = cross_entropy(logits.flatten(0, 1), rows.flatten())
+            losses = cross_entropy(denoiser.teacher_forced(rows).flatten(0, 1), rows.flatten())
             parts.append(losses.reshape(len(rows), 1, -1))
         return Estimate(torch.cat(parts))
 
@@ -84,6 +82,5 @@ class Causal(Replicated):
         for rows, i in zip(many, at.reshape(-1, 1).split(self.batch_size), strict=True):
             shown = rows.masked_fill(position >= i, MASK)
             logits = denoiser(Endpoints(shown), at=position == i)
-            require_logits(logits)
             parts.append(cross_entropy(logits, rows.gather(1, i).squeeze(1)))
         return torch.cat(parts).reshape(b, n)

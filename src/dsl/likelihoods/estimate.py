@@ -170,12 +170,6 @@ class Replicated:
         require_draws(self.replicates, self.draws)
 
 
-def require_logits(logits: Tensor) -> None:
-    """Raise an error for NaN logits: all later numbers would be NaN as well."""
-    if logits.isnan().any():
-        raise ValueError("the denoiser returned NaN logits")
-
-
 def require_draws(replicates: int, draws: int) -> None:
     """Raise an error if the budget is too small for an estimate with an error bar."""
     if replicates < 2 or draws < 1:

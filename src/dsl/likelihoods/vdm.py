@@ -13,7 +13,7 @@ from torch import Tensor
 from dsl.core.denoiser import Clocked, posterior_mean, require_clocked, settled
 from dsl.core.streams import Randomness, uniform
 from dsl.core.types import Tokens
-from dsl.likelihoods.estimate import Estimate, Kind, Replicated, require_logits
+from dsl.likelihoods.estimate import Estimate, Kind, Replicated
 from dsl.likelihoods.path_integral import observations
 from dsl.likelihoods.roar import cross_entropy
 
@@ -72,7 +72,6 @@ class VdmBound(Replicated):
         squared, losses = torch.zeros_like(levels), torch.zeros_like(levels)
         for part in torch.arange(len(z), device=device).split(self.batch_size):
             logits = settled(clocked, z[part], snr[part].to(z.dtype)).double()
-            require_logits(logits)
             error = codebook[clean[part]] - posterior_mean(logits, codebook)
             squared[part] = error.square().sum(dim=-1)
             surprise = cross_entropy(logits.flatten(0, 1), clean[part].flatten())

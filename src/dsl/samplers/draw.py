@@ -10,6 +10,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from dsl.core.denoiser import require_logits
 from dsl.core.streams import categorical
 
 
@@ -65,8 +66,7 @@ class Draw:
         self, logits: Float[Tensor, "n v"], u: Float[Tensor, "n"]
     ) -> tuple[Int[Tensor, "n"], Float[Tensor, "n"]]:
         """Draw a token for every row by inverting its distribution at u; return its probability."""
-        if logits.isnan().any():
-            raise ValueError("the denoiser returned NaN logits")
+        require_logits(logits)
         p = self.probabilities(logits)
         tokens = categorical(p, u.double())
         return tokens, p.gather(-1, tokens.unsqueeze(-1)).squeeze(-1)

@@ -135,9 +135,9 @@ def _slope(denoiser: Continuous, state: State, y: Noisy, sigma: float) -> tuple[
     return (y - x_hat) / sigma, state
 
 
-def level_of(sigma: float, state: State) -> Float[Tensor, "b l"]:
-    """Return one noise level for all positions."""
-    return torch.full_like(state.confidence, sigma)
+def level_of(level: float, state: State) -> Float[Tensor, "b l"]:
+    """Return one level for all positions."""
+    return torch.full_like(state.confidence, level)
 
 
 def edm(
