@@ -6,7 +6,6 @@ import os
 from collections.abc import Generator
 from typing import TypeVar
 
-import jaxtyping
 import pytest
 import torch
 from hypothesis import HealthCheck, settings
@@ -37,26 +36,6 @@ settings.register_profile("explore", settings.get_profile("dsl"), derandomize=Fa
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "dsl"))
 
 
-CHECKED_CALLS = int(os.environ.get("DSL_CHECKED_CALLS", 1000))
-
-
-class Checks(type(jaxtyping.config)):  # type: ignore[misc]
-    """Check the shapes and types of the first calls of every test.
-
-    Later calls of a test repeat earlier ones, and checking them all would take most of its time.
-    """
-
-    left = CHECKED_CALLS
-
-    @property
-    def jaxtyping_disable(self) -> bool:
-        Checks.left -= 1
-        return Checks.left < 0
-
-
-jaxtyping.config.__class__ = Checks
-
-
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Give slow tests an hour: a limit is for what hangs, on a machine that others use too."""
     for item in items:
@@ -85,17 +64,6 @@ def _no_skip(report: R) -> R:
 @pytest.fixture(autouse=True)
 def _seeded() -> None:
     torch.manual_seed(0)
-
-
-@pytest.fixture(autouse=True)
-def _checked() -> None:
-    Checks.left = CHECKED_CALLS
-
-
-@pytest.fixture
-def unchecked(_checked: None) -> None:
-    """Check no shapes, in a test that repeats the calls of another one."""
-    Checks.left = 0
 
 
 @pytest.fixture

@@ -320,7 +320,6 @@ def test_it_ends_with_tokens_everywhere_and_fixed_ones_untouched(
     assert (state.tokens < 6).all()
 
 
-@pytest.mark.usefixtures("unchecked")
 def test_it_is_deterministic_and_depends_on_the_seed(
     kind: Callable[[str], Network], denoiser: Network, name: str
 ) -> None:
@@ -334,7 +333,6 @@ def test_it_is_deterministic_and_depends_on_the_seed(
         assert not torch.equal(other.tokens, end.tokens)
 
 
-@pytest.mark.usefixtures("unchecked")
 def test_it_counts_its_denoiser_calls(denoiser: Network, name: str) -> None:
     counted = CountedClock(denoiser) if asks(name, Clocked) else Counted(denoiser)
     told = asks(name, Timed, Scored, Mixed)
@@ -352,7 +350,6 @@ def test_it_counts_its_denoiser_calls(denoiser: Network, name: str) -> None:
     assert torch.equal(end.nfe, counted.sequences)
 
 
-@pytest.mark.usefixtures("unchecked")
 @pytest.mark.parametrize("name", [name for name in NAMES if "shared" not in name])
 def test_a_sequence_is_the_same_in_any_batch(name: str) -> None:
     denoiser = exact(name)
@@ -363,7 +360,6 @@ def test_a_sequence_is_the_same_in_any_batch(name: str) -> None:
         assert torch.equal(alone.nfe, whole.nfe[i : i + 1])
 
 
-@pytest.mark.usefixtures("unchecked")
 @pytest.mark.parametrize("stop_after", [1, 4])
 def test_it_goes_on_from_any_state_it_yielded(
     kind: Callable[[str], Network], denoiser: Network, name: str, stop_after: int
@@ -379,7 +375,6 @@ def test_it_goes_on_from_any_state_it_yielded(
     assert not list(path.steps(denoiser, whole[-1], generator=streams)), "the end is the end"
 
 
-@pytest.mark.usefixtures("unchecked")
 def test_it_takes_evidence(denoiser: Network, name: str) -> None:
     """Soft hints are only a denoiser: no sampler knows of them; clocks and ratings have none."""
     row = [Unknown(), Confident(2, 0.9), NBest({0: 0.5, 1: 0.5}), Known(4), *[Unknown()] * (L - 4)]
@@ -408,7 +403,6 @@ def test_it_takes_evidence(denoiser: Network, name: str) -> None:
     assert not end.masked.any()
 
 
-@pytest.mark.usefixtures("unchecked")
 def test_logits_that_are_nan_are_refused(name: str) -> None:
     chain = oracle.markov(6, L)
     chain.log_initial.fill_(torch.nan)
