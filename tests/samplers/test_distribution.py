@@ -7,6 +7,7 @@ cells with an expectation below 5 pooled; the smallest p-value of the seven tabl
 from __future__ import annotations
 
 import math
+from functools import cache
 
 import pytest
 import torch
@@ -66,6 +67,7 @@ def p_pairs(tokens: Tensor, truth: oracle.Oracle) -> float:
     return min(1.0, min(values) * len(tables))
 
 
+@cache
 def pair_tables(truth: oracle.Oracle) -> list[Tensor]:
     """P(s_i = a, s_{i+1} = b) by the chain rule: P(a) from the prior, P(b | a) by conditioning."""
     zero = torch.full((1, 8), MASK)
