@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import torch
 
 from benchmarks.correction.damage import Damaged
-from dsl.apps.correct.result import Correction, Edit
+from dsl.apps.correct.reading import Correction, Edit
 from dsl.apps.correct.trust import align, distance
 from dsl.data import fold
 from dsl.evaluation.calibration import reliability

@@ -19,8 +19,7 @@ from dsl.apps.correct.deciding import Mode
 from dsl.apps.correct.errors import ErrorModel, keyboard
 from dsl.apps.correct.formats import plain
 from dsl.apps.correct.lengths import LengthErrors
-from dsl.apps.correct.reading import Reading, Symbol
-from dsl.apps.correct.result import Correction
+from dsl.apps.correct.reading import Correction, Reading, Symbol
 from dsl.apps.correct.spelling import Spelling
 from dsl.apps.correct.trust import AS_STATED, Trust
 from dsl.checkpoints import Model

@@ -17,7 +17,7 @@ from benchmarks.correction.passages import passages
 from benchmarks.correction.rivals import Localized, Masked, Nobody, Rival, SpellChecker
 from dsl.apps.correct.corrector import DEFAULT_MODEL, Policy, correct
 from dsl.apps.correct.lengths import LengthErrors
-from dsl.apps.correct.result import Correction
+from dsl.apps.correct.reading import Correction
 from dsl.apps.correct.trust import AS_STATED, FEWEST, Trust, fit, labelled
 from dsl.checkpoints import Model, load
 

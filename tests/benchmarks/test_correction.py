@@ -21,8 +21,7 @@ from benchmarks.correction.table import Row, contenders, measure
 from benchmarks import __main__ as bench
 from dsl.apps.correct.corrector import Policy, correct
 from dsl.apps.correct.formats import plain
-from dsl.apps.correct.reading import Reading, Symbol
-from dsl.apps.correct.result import Correction
+from dsl.apps.correct.reading import Correction, Reading, Symbol
 from dsl.checkpoints.loading import load
 
 TEXT = "The history of the old town began with a bridge, and the river was never far away."

@@ -14,11 +14,9 @@ from hypothesis import strategies as st
 from dsl.apps.correct.corrector import Policy, correct
 from dsl.apps.correct.deciding import Mode, ask
 from dsl.apps.correct.errors import ErrorModel
-from dsl.apps.correct.formats import plain
-from dsl.apps.correct.formats.registry import FORMATS
+from dsl.apps.correct.formats import FORMATS, plain
 from dsl.apps.correct.lengths import LengthErrors
-from dsl.apps.correct.reading import Reading, Symbol
-from dsl.apps.correct.result import Correction, Edit
+from dsl.apps.correct.reading import Correction, Edit, Reading, Symbol
 from dsl.apps.correct.trust import AS_STATED, BELIEVED, CHARACTERS, Trust
 from dsl.apps.correct.view import View, sections, windows
 from dsl.checkpoints.loading import load

@@ -14,13 +14,22 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from dsl.apps.correct.formats import hocr, inline, plain, tsv, words
-from dsl.apps.correct.formats.common import encoding, places
+from dsl.apps.correct.formats import (
+    FORMATS,
+    Format,
+    encoding,
+    hocr,
+    inline,
+    places,
+    plain,
+    read_file,
+    recognised,
+    tsv,
+    words,
+)
 from dsl.apps.correct.formats.hocr import alternatives
-from dsl.apps.correct.formats.registry import FORMATS, Format, read_file, recognised
 from dsl.apps.correct.formats.words import Spelled, parse
-from dsl.apps.correct.reading import Characters, Reading, Symbol
-from dsl.apps.correct.result import Correction, Edit
+from dsl.apps.correct.reading import Characters, Correction, Edit, Reading, Symbol
 from tests.fuzz.cases import refused_or_read, texts
 
 CHARACTER = "<span class='ocrx_cinfo' title='x_bboxes 1 2 3 4; x_conf {1}'>{0}</span>"
@@ -197,7 +206,7 @@ class TestPlain:
     @pytest.mark.slow
     def test_ten_megabytes_on_a_line(self) -> None:
         code = (
-            "import resource\nfrom dsl.apps.correct.formats.registry import read_file\n"
+            "import resource\nfrom dsl.apps.correct.formats import read_file\n"
             "assert len(read_file(None, b'the cat ' * 1_250_000).symbols) == 10_000_000\n"
             "used = resource.getrusage(resource.RUSAGE_SELF)\n"
             "print(used.ru_utime, used.ru_maxrss)"

@@ -16,8 +16,8 @@ from rich.console import Console
 from dsl.apps.correct import render
 from dsl.apps.correct.formats import inline, plain
 from dsl.apps.correct.formats.hocr import tokens
+from dsl.apps.correct.reading import Correction, Edit
 from dsl.apps.correct.render import pieces
-from dsl.apps.correct.result import Correction, Edit
 
 SOURCE = "It is\nthe modem c{o|0.4}rn bougbt{}\n"
 READING = inline.read(SOURCE)

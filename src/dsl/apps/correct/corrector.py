@@ -19,10 +19,8 @@ from dsl.apps.correct import deciding as substitutions
 from dsl.apps.correct.deciding import ROUNDS, Mode
 from dsl.apps.correct.errors import ErrorModel
 from dsl.apps.correct.formats import plain
-from dsl.apps.correct.lengths import LengthErrors
-from dsl.apps.correct.reading import Reading
-from dsl.apps.correct.result import Correction, Edit
-from dsl.apps.correct.rewording import rewordings
+from dsl.apps.correct.lengths import LengthErrors, rewordings
+from dsl.apps.correct.reading import Correction, Edit, Reading
 from dsl.apps.correct.trust import BELIEVED, MEASURED, Trust
 from dsl.apps.correct.view import MARGIN, View, sections
 from dsl.checkpoints import Model, loaded

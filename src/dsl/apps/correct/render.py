@@ -22,8 +22,8 @@ from typing import Any
 
 from rich.text import Text
 
-from dsl.apps.correct.formats.common import places
-from dsl.apps.correct.result import Correction, Edit
+from dsl.apps.correct.formats import places
+from dsl.apps.correct.reading import Correction, Edit
 
 SIGNS = {" ": "␣", "\n": "↵", "\t": "⇥", "\r": "␍"}
 CARET = "‸"

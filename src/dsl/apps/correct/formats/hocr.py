@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from html import unescape
 
-from dsl.apps.correct.formats.common import Format, Transcript, percent, place
+from dsl.apps.correct.formats import Format, Transcript, percent, place
 from dsl.apps.correct.reading import Alternatives, Reading
 from dsl.apps.correct.trust import CHARACTERS, WORDS
 

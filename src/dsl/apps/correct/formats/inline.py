@@ -14,7 +14,7 @@ import re
 from collections.abc import Iterator
 
 from dsl._util.validate import probability
-from dsl.apps.correct.formats.common import Format, Transcript, place, shown
+from dsl.apps.correct.formats import Format, Transcript, place, shown
 from dsl.apps.correct.formats.plain import MARK
 from dsl.apps.correct.reading import Reading
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dsl.apps.correct.formats.common import Format
+from dsl.apps.correct.formats import Format
 from dsl.apps.correct.reading import Characters, Reading
 
 NAME = "plain"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-from dsl.apps.correct.formats.common import Format, Transcript, percent, place, shown
+from dsl.apps.correct.formats import Format, Transcript, percent, place, shown
 from dsl.apps.correct.formats.plain import MARK
 from dsl.apps.correct.reading import Reading
 from dsl.apps.correct.trust import WORDS

@@ -28,7 +28,7 @@ from json.scanner import py_make_scanner  # type: ignore[attr-defined]
 from typing import Any
 
 from dsl._util.validate import probability
-from dsl.apps.correct.formats.common import Format, Transcript, place, shown
+from dsl.apps.correct.formats import Format, Transcript, place, shown
 from dsl.apps.correct.formats.plain import MARK
 from dsl.apps.correct.reading import Alternatives, Reading
 
