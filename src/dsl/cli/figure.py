@@ -20,7 +20,7 @@ class Options:
 
     curves: validation loss against training tokens, from run directories. tradeoff: quality against
     denoiser calls, from the results.json of `dsl compare`. paths: the SNR of every token at every
-    step, from files of `dsl sample --trace`, as SVG. geometry: the converter's output for γ times a
+    step, from files of `dsl sample --trace`. geometry: the converter's output for γ times a
     token's embedding, from a DSL model (the paper's figure 2).
 
     Example: dsl reproduce figure tradeoff comparison/results.json --out tradeoff.pdf
@@ -55,14 +55,12 @@ def _draw(options: Options, out: Path) -> None:
 
         curves({run.name: run for run in options.sources}, out)
     elif options.what == "paths":
-        from dsl.apps.demo.paths import paths, read_trace
+        from dsl.apps.demo.charts import paths, read_trace
 
-        if options.out.suffix != ".svg":
-            raise ValueError(f"this figure must be written as .svg, got {options.out}")
         traces = {trace.stem: read_trace(trace) for trace in options.sources}
         if len(traces) < len(options.sources):
             raise ValueError("panels are named after their files, so file names must be unique")
-        out.write_text(paths(traces), encoding="utf-8")
+        paths(traces, out)
     elif options.what == "geometry":
         _geometry(options, out)
     else:

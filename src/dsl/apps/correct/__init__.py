@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from dsl.apps.correct.reading import Correction as Correction
     from dsl.apps.correct.reading import Reading as Reading
     from dsl.apps.correct.reading import Symbol as Symbol
+    from dsl.apps.correct.render import section as section
     from dsl.apps.correct.trust import Trust as Trust
 
 __getattr__, __dir__ = exports(__name__, __file__)

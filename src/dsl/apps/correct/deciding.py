@@ -78,7 +78,7 @@ def decide(
     p = torch.zeros(*asked.shape, denoiser.vocab_size, dtype=torch.float64, device=asked.device)
     recorder = Recorder(denoiser, evidence, asked, p)
     steps = 1 if mode == "marginal" else rounds
-    sampler = mdlm(steps) if mode == "sample" else Confident(steps, draw=Draw(temperature=0))
+    sampler = mdlm(steps) if mode == "sample" else Confident(steps, draw=Draw(temperature=0.0))
     start = State.start(torch.where(asked, MASK, evidence.pinned.clamp(min=0)))
     state = last(sampler, recorder, start, generator=generator)
     return Decided(state.tokens[asked], p[asked])

@@ -15,13 +15,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from html import escape
 from itertools import groupby
 from typing import Any
 
 from rich.text import Text
 
+from dsl._util.html import SHADES, page
 from dsl.apps.correct.formats import places
 from dsl.apps.correct.reading import Correction, Edit
 
@@ -62,48 +63,6 @@ def explained(edit: Edit) -> str:
     """Say how probable an edit is, and what else could stand there."""
     others = [f"{visible(text, nothing='nothing')} {p:.2f}" for text, p in edit.alternatives]
     return f"{edit.probability:.2f}" + (f"; others: {', '.join(others)}" if others else "")
-
-
-LEVELS = 10
-"""Shades of doubt."""
-LIGHT = {"page": "#ffffff", "ink": "#1f2328", "soft": "#57606a", "rule": "#d0d7de",
-         "old": "#a3150d", "new": "#d5f0dc", "open": "#fde3b0", "doubt": "230 120 0"}  # fmt: skip
-DARK = {"page": "#14171c", "ink": "#e6e8eb", "soft": "#a9b1bb", "rule": "#3a414b",
-        "old": "#ff9d94", "new": "#1d4a2c", "open": "#5a4208", "doubt": "255 170 60"}  # fmt: skip
-LAYOUT = """
-body { font: 16px/1.6 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem;
-  color: var(--ink); background: var(--page); overflow-wrap: anywhere; }
-h1 { font-size: 1.7rem; line-height: 1.2; } h2 { margin-top: 2.5rem; font-size: 1.3rem; }
-.soft, caption { color: var(--soft); } .text { white-space: pre-wrap; font-size: 1.05rem;
-  border: 1px solid var(--rule); border-radius: .4rem; padding: 1rem; }
-a { color: inherit; text-decoration: none; } a:focus-visible { outline: 2px solid currentColor; }
-del { color: var(--old); } ins { background: var(--new); text-decoration: underline; }
-mark { background: var(--open); color: inherit; border-bottom: 2px dotted currentColor; }
-tr:target { outline: 2px solid currentColor; }
-.scroll { overflow-x: auto; } table { border-collapse: collapse; overflow-wrap: normal; }
-td, th { border-bottom: 1px solid var(--rule); padding: .35rem .9rem .35rem 0; text-align: left; }
-.n { text-align: right; font-variant-numeric: tabular-nums; }
-.key span { padding: 0 .4rem; } .key ins, .key mark, .key span { color: var(--ink); }
-@media (max-width: 40rem) { body { margin: 1rem auto; } .text { padding: .6rem; font-size: 1rem; }
-  td, th { padding-right: .5rem; font-size: .85rem; } }
-"""
-
-
-def style() -> str:
-    """Write the style sheet."""
-    shades = "\n".join(
-        f".d{level} {{ background: rgb(var(--doubt) / {level / LEVELS * 0.5:.2f}); }}"
-        for level in range(1, LEVELS + 1)
-    )
-    return (
-        f":root {{ color-scheme: light dark; {_variables(LIGHT)} }}\n"
-        f"@media (prefers-color-scheme: dark) {{ :root {{ {_variables(DARK)} }} }}\n"
-        f"{shades}{LAYOUT}"
-    )
-
-
-def _variables(colours: Mapping[str, str]) -> str:
-    return " ".join(f"--{name}: {colour};" for name, colour in colours.items())
 
 
 CONTEXT = 40
@@ -182,32 +141,14 @@ def _note(edit: Edit, where: tuple[int, int]) -> Text:
     return note.append(f"  {explained(edit)}\n", SOFT)
 
 
-PAGE = """<!DOCTYPE html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<title>{title}</title>
-<style>
-{style}</style>
-</head>
-<body>
-<h1>{title}</h1>
-<p class="soft">{summary}</p>
-<p class="key soft">{key}</p>
-<div class="text">{text}</div>
-{table}</body>
-</html>
-"""
-KEY = (
-    "<del>as it was read</del> <ins>as it is now</ins> <mark>left undecided</mark> doubt: "
-    + "".join(f'<span class="d{level}">{level / LEVELS:.1f}</span>' for level in (1, 4, 7, 10))
+KEY = "<del>as read</del> <ins>corrected</ins> <mark>undecided</mark> doubt: " + "".join(
+    f'<span class="d{level}">{level / SHADES:.1f}</span>' for level in (1, 4, 7, 10)
 )
-TABLE = """<h2>Changes</h2>
-<div class="scroll" tabindex="0">
+TABLE = """<h{level}>Changes</h{level}>
+<div class="scroll" tabindex="0" role="region" aria-label="Changes">
 <table>
-<thead><tr><th class="n">Line</th><th class="n">Column</th><th>Read</th><th>Now</th>
-<th class="n">Probability</th><th>Others</th></tr></thead>
+<thead><tr><th class="n">Line</th><th class="n">Column</th><th>Read</th>
+<th class="n">Confidence</th><th>Now</th><th class="n">Probability</th><th>Others</th></tr></thead>
 <tbody>
 {rows}
 </tbody>
@@ -217,11 +158,16 @@ TABLE = """<h2>Changes</h2>
 
 
 def as_html(correction: Correction, title: str = "Corrected text") -> str:
-    """Write the page.
+    """Return a whole page under a title, such as the name of the file."""
+    return page(title, section(correction))
+
+
+def section(correction: Correction, level: int = 2) -> str:
+    """Return the part of a page that shows a correction: the text, and a table of the changes.
 
     Args:
-        correction: What is shown.
-        title: What the page is called, such as the name of the file.
+        correction: The correction.
+        level: The level of the heading above the table.
     """
     decided = len(correction.decided)
     summary = (
@@ -229,13 +175,11 @@ def as_html(correction: Correction, title: str = "Corrected text") -> str:
         f"{len(correction.edits) - decided:,} left undecided, in "
         f"{len(correction.reading.symbols):,} characters; by the model {correction.model}."
     )
-    return PAGE.format(
-        title=escape(title),
-        style=style(),
-        summary=escape(summary),
-        key=KEY,
-        text="".join(_text(correction)),
-        table=TABLE.format(rows="\n".join(_rows(correction))) if correction.edits else "",
+    rows = "\n".join(_rows(correction))
+    return (
+        f'<p class="soft">{escape(summary)}</p>\n<p class="key soft">{KEY}</p>\n'
+        f'<div class="text box">{"".join(_text(correction))}</div>\n'
+        f"{TABLE.format(level=level, rows=rows) if rows else ''}"
     )
 
 
@@ -256,7 +200,7 @@ def _shaded(correction: Correction, places: range) -> Iterator[str]:
     for level, run in groupby(places, key=lambda place: _level(correction.doubt[place])):
         text = escape("".join(symbols[place].text or "_" for place in run), quote=False)
         if level:
-            tooltip = f"something else stood here with probability {level / LEVELS:.1f} or so"
+            tooltip = f"something else stood here with probability {level / SHADES:.1f} or so"
             yield f'<span class="d{level}" title="{tooltip}">{text}</span>'
         else:
             yield text
@@ -264,7 +208,7 @@ def _shaded(correction: Correction, places: range) -> Iterator[str]:
 
 def _level(doubt: float) -> int:
     """Round a doubt to a shade; nan, where nobody asked, is none."""
-    return round(doubt * LEVELS) if doubt > 0 else 0
+    return round(doubt * SHADES) if doubt > 0 else 0
 
 
 def _edit(edit: Edit) -> str:
@@ -282,7 +226,7 @@ def _tooltip(edit: Edit) -> str:
 
 
 def _rows(correction: Correction) -> Iterator[str]:
-    """Write a row for each edit, for those who cannot point at it."""
+    """Write a table row for each edit."""
     begins = (correction.span(edit)[0] for edit in correction.edits)
     where = places(correction.reading.source, begins)
     for number, (edit, (line, column)) in enumerate(zip(correction.edits, where, strict=True), 1):
@@ -290,11 +234,18 @@ def _rows(correction: Correction) -> Iterator[str]:
         others = ", ".join(f"{visible(t, nothing='nothing')} {p:.2f}" for t, p in edit.alternatives)
         cells = (
             f'<td class="n">{line}</td><td class="n">{column}</td>'
-            f"<td>{escape(read(edit))}</td>"
+            f'<td>{escape(read(edit))}</td><td class="n">{_confidence(correction, edit)}</td>'
             f"<td>{now if edit.decided else f'<mark>{now}?</mark>'}</td>"
             f'<td class="n">{edit.probability:.2f}</td><td>{escape(others)}</td>'
         )
         yield f'<tr id="e{number}">{cells}</tr>'
+
+
+def _confidence(correction: Correction, edit: Edit) -> str:
+    """Return the reader's confidence in the least certain character of an edit, if it gave any."""
+    symbols = correction.reading.symbols[edit.place : edit.place + edit.size]
+    stated = [symbol.confidence for symbol in symbols if symbol.confidence is not None]
+    return f"{min(stated):.2f}" if stated else ""
 
 
 DOUBTFUL = 0.5
