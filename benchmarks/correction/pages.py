@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dsl._util.extras import require
 from dsl.apps.correct.formats import hocr
 from dsl.apps.correct.reading import Reading
 
@@ -47,8 +46,6 @@ WEAR = {"light": Wear(1.3, 16.0), "middle": Wear(1.4, 15.0), "heavy": Wear(1.4, 
 
 def printed(text: str, font: str, wear: Wear, generator: np.random.Generator) -> Image:
     """Print a text, turn the page a little, blur it and sprinkle it with noise."""
-    for module in ("matplotlib", "PIL"):
-        require(module, extra="figures")
     from matplotlib import font_manager
     from PIL import Image, ImageDraw, ImageFilter, ImageFont
 

@@ -93,7 +93,8 @@ def main(arguments: Sequence[str]) -> None:
     console.print("\n[bold]A story: one network, one seed, five paths through SNR space[/]")
     walks = [walk(model, name, path, options.seed, console) for name, path in PATHS.items()]
     names = f"{model.name} and {mender.name}"
-    html = page(names, walks, fills, section(made, level=3), options.seed)
+    shown = f'{section(made, level=3)}<p class="soft">The page said: {WRITTEN}</p>'
+    html = page(names, walks, fills, shown, options.seed)
     write_text(options.out, html)
     console.print(
         f"\n{time.monotonic() - began:.0f} s. Report with figures: {options.out.resolve()}\n",

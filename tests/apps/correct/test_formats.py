@@ -312,7 +312,7 @@ class TestWords:
         | st.text(st.characters(exclude_categories=["Cs"])),
         lambda inner: st.lists(inner) | st.dictionaries(st.text(max_size=3), inner), max_leaves=8,
     ), plainly=st.booleans())  # fmt: skip
-    @settings(max_examples=150, deadline=None, derandomize=True, database=None)
+    @settings(max_examples=60, deadline=None, derandomize=True, database=None)
     def test_json_is_what_python_reads_and_strings_stand_where_they_say(
         self, data: Any, plainly: bool
     ) -> None:
@@ -404,8 +404,11 @@ class TestHocr:
     @pytest.mark.parametrize(
         "piece", ["<a ", "<a '", "<", "&", "&#", "<!", "</a>", "<i></i>", "<style>"]
     )
-    def test_time_is_linear_in_what_is_broken(self, piece: str) -> None:
-        refused_or_read(lambda: hocr.read("<b class='ocrx_word'>a</b>" + piece * 20_000))
+    def test_time_is_linear_in_broken_markup(self, piece: str) -> None:
+        many = 20_000 if piece in ("<a ", "<a '", "<!", "<style>") else 6_000  # refused early
+        began = time.process_time()
+        refused_or_read(lambda: hocr.read("<b class='ocrx_word'>a</b>" + piece * many))
+        assert time.process_time() - began < 8
 
 
 class TestTsv:
@@ -492,7 +495,7 @@ def test_damaged_files_are_read_or_refused(kind: str) -> None:
     chosen = FORMATS[kind]
 
     @given(source=texts(SAMPLES[kind]))
-    @settings(max_examples=150, deadline=None, derandomize=True, database=None,
+    @settings(max_examples=60, deadline=None, derandomize=True, database=None,
               suppress_health_check=list(HealthCheck))  # fmt: skip
     def run(source: str) -> None:
         found: list[Reading] = []

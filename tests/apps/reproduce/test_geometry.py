@@ -54,7 +54,6 @@ def test_the_plane_holds_the_most_it_can() -> None:
 
 class TestFigure:
     def test_it_is_drawn_from_a_model(self, tmp_path: Path) -> None:
-        pytest.importorskip("matplotlib", reason="the extra 'figures' is not installed")
         out = tmp_path / "geometry.svg"
         job = ["reproduce", "figure", "geometry", "text8-tiny", "--out", str(out)]
         assert main([*job, "--tokens", "a", "e", " "]) == 0

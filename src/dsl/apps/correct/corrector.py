@@ -26,6 +26,8 @@ from dsl.apps.correct.view import MARGIN, View, sections
 from dsl.checkpoints import Model, loaded
 
 DEFAULT_MODEL = "english-tiny"
+SECTION = 20_000
+"""Symbols processed at a time, to bound memory."""
 
 Progress = Callable[[int, int], None]
 """Progress callback: characters done, characters in total."""
@@ -108,7 +110,7 @@ def correct(
         policy = replace(policy, belief=BELIEVED.get(reading.scale))
     doubt = array("d", [math.nan]) * len(reading.symbols)
     found: list[Edit] = []
-    for section in sections(reading.symbols, 2 * margin):
+    for section in sections(reading.symbols, 2 * margin, SECTION):
         on_progress(section.own.start, len(reading.symbols))
         view = View.of(reading, network, errors, section)
         asked = list(

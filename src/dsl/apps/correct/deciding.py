@@ -12,7 +12,7 @@ from torch import Tensor
 
 from dsl.apps.correct.reading import Edit
 from dsl.apps.correct.view import View, Window, windows
-from dsl.conditioning import Evidence, Known, Wrapper, given
+from dsl.conditioning import Evidence, Wrapper, given
 from dsl.core import MASK, Denoiser, Endpoints, Mask, Noisy, Randomness, at_once, stream
 from dsl.likelihoods import require_logits
 from dsl.samplers import Confident, Draw, State, last, mdlm
@@ -113,7 +113,7 @@ def ask(view: View, *, mode: Mode, rounds: int, margin: int, seed: int) -> Itera
         margin: Minimum context around each place.
         seed: Random seed.
     """
-    doubtful = [i for i, hint in enumerate(view.hints) if not isinstance(hint, Known)]
+    doubtful = [place for place, fixed in enumerate(view.fixed) if not fixed]
     length = view.model.length
     whole = list(windows(doubtful, len(view.shown), length, margin))
     size = at_once(view.model.denoiser, length)

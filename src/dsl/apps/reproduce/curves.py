@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from dsl._util.config import read_yaml
-from dsl._util.extras import require
 from dsl._util.files import parse_json
 from dsl.evaluation import REPAIR
 
@@ -43,7 +42,6 @@ def read(run: Path) -> dict[str, list[tuple[float, float, float]]]:
 
 def curves(runs: Mapping[str, Path], path: Path) -> None:
     """Draw a line for every run and estimator."""
-    require("matplotlib", extra="figures")
     import matplotlib
 
     matplotlib.use("Agg")

@@ -10,7 +10,6 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from dsl._util.extras import require
 from dsl.models import DSLModel
 
 
@@ -62,7 +61,6 @@ def geometry(rays: Rays, names: Sequence[str], path: Path) -> None:
     The paper projects with t-SNE. Principal components keep straight what is straight and have
     no parameters, so two runs draw the same picture.
     """
-    require("matplotlib", extra="figures")
     import matplotlib
 
     matplotlib.use("Agg")

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from dsl._util.extras import require
 from dsl.evaluation import MEASURES
 
 SHOWN = ("mauve", "genppl", "judged_bits", "sentence_entropy", "known_words",
@@ -28,7 +27,6 @@ def tradeoff(
 
     A line looks the same in every panel, and no two lines look alike until there are fifty.
     """
-    require("matplotlib", extra="figures")
     import matplotlib
 
     matplotlib.use("Agg")

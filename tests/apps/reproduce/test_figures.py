@@ -10,8 +10,6 @@ from dsl.apps.reproduce.curves import read
 from dsl.apps.reproduce.tradeoff import tradeoff
 from dsl.cli.main import main
 
-pytest.importorskip("matplotlib", reason="the extra 'figures' is not installed")
-
 
 @pytest.fixture
 def run(tmp_path: Path) -> Path:
