@@ -18,6 +18,7 @@ import numpy as np
 
 from dsl._util import config as strict
 from dsl._util import files
+from dsl._util.isotonic import pooled
 from dsl._util.validate import probability
 from dsl.apps.correct.reading import Reading
 from dsl.data import fold
@@ -178,13 +179,8 @@ def fit(sample: Sequence[tuple[float, bool]]) -> Trust:
         raise ValueError(
             f"a fit needs at least {FEWEST} characters with a confidence, got {len(sample)}"
         )
-    pooled: list[Band] = []
-    for band in _bands(sorted(sample)):
-        pooled.append(band)
-        while len(pooled) > 1 and pooled[-2].true >= pooled[-1].true:
-            high, low = pooled.pop(), pooled.pop()
-            pooled.append(Band(low.count + high.count, low.right + high.right, low.sum + high.sum))
-    return Trust(tuple(b.stated for b in pooled), tuple(b.true for b in pooled))
+    bands = pooled(_bands(sorted(sample)), Band.__add__, lambda low, high: low.true >= high.true)
+    return Trust(tuple(b.stated for b in bands), tuple(b.true for b in bands))
 
 
 @dataclass(frozen=True)
@@ -195,6 +191,9 @@ class Band:
     right: int
     sum: float
     """Of their confidences."""
+
+    def __add__(self, other: Band) -> Band:
+        return Band(self.count + other.count, self.right + other.right, self.sum + other.sum)
 
     @property
     def stated(self) -> float:
