@@ -1,15 +1,16 @@
-"""A correction as JSON.
+"""A correction as JSON, as a diff for a terminal, and as HTML. The JSON:
 
 {"model": "english-tiny",
-"text": the corrected text, without markup; a gap that stayed one is `_`,
-"characters": how many were read,
-"doubtful": how many of them are more likely wrong than right,
-"edits": [{"begin": 12, "end": 13,          where it stands in the file, in characters from 0
-"line": 1, "column": 13,         the same, as people count
-"old": "m", "new": "rn",
-"probability": 0.93,             of `new`, given everything that was read
-"alternatives": [{"text": "m", "probability": 0.06}],
-"decided": true}]}               false: the text was left as it was read
+ "text": the corrected text without markup; `_` is a gap,
+ "characters": number of characters read,
+ "doubtful": number of characters that are more likely wrong than right,
+ "edits": [{"begin": 12, "end": 13,       offsets in the file, from 0
+            "line": 1, "column": 13,      the same place, from 1
+            "old": "m", "new": "rn",
+            "probability": 0.93,          of `new`, given the whole reading
+            "alternatives": [{"text": "m", "probability": 0.06}],
+            "lengths": [{"longer": 1, "probability": 0.94}],
+            "decided": true}]}            false: the text was not changed
 """
 
 from __future__ import annotations
@@ -28,16 +29,16 @@ from dsl.apps.correct.reading import Correction, Edit
 
 SIGNS = {" ": "␣", "\n": "↵", "\t": "⇥", "\r": "␍"}
 CARET = "‸"
-"""Where nothing stood."""
+"""Shown in place of no characters."""
 
 
 def pieces(edits: Iterable[Edit], begin: int, end: int) -> Iterator[range | Edit]:
-    """Give the places of symbols around edits, and the edits, in the order of the text.
+    """Yield unchanged ranges of symbols, and edits, in the order of the text.
 
     Args:
-        edits: Those of the stretch.
-        begin: The first symbol of the stretch.
-        end: The one behind the last.
+        edits: The edits between `begin` and `end`.
+        begin: The first symbol.
+        end: The symbol after the last one.
     """
     for edit in edits:
         assert begin <= edit.place, "edits come in order"
@@ -50,17 +51,17 @@ def pieces(edits: Iterable[Edit], begin: int, end: int) -> Iterator[range | Edit
 
 
 def visible(text: str, *, nothing: str = "") -> str:
-    """Show what an edit is about: white space and what cannot be printed by signs."""
+    """Return a text with signs for white space and unprintable characters."""
     return "".join(SIGNS.get(c, c if c.isprintable() else "\ufffd") for c in text) or nothing
 
 
 def read(edit: Edit) -> str:
-    """Show what stood at the place of an edit: a gap is `_`, and nothing a caret."""
+    """Return the old text of an edit; a gap is `_`, an insertion a caret."""
     return visible(edit.old, nothing="_" * edit.size or CARET)
 
 
 def explained(edit: Edit) -> str:
-    """Say how probable an edit is, and what else could stand there."""
+    """Format the probability of an edit and its alternatives."""
     others = [f"{visible(text, nothing='nothing')} {p:.2f}" for text, p in edit.alternatives]
     return f"{edit.probability:.2f}" + (f"; others: {', '.join(others)}" if others else "")
 
@@ -71,7 +72,7 @@ OLD, NEW, OPEN, SOFT = "red strike", "bold green", "bold yellow", "dim"
 
 
 def as_diff(correction: Correction) -> Text:
-    """Show the lines that hold edits, and say of each edit how probable it is."""
+    """Return the lines that hold edits, and a note with the probability of each edit."""
     begins = [correction.span(edit)[0] for edit in correction.edits]
     where = list(places(correction.reading.source, begins))
     lines, first = Text(), 0
@@ -87,7 +88,7 @@ def as_diff(correction: Correction) -> Text:
 
 
 def _windows(correction: Correction) -> Iterator[tuple[int, int, int]]:
-    """Give stretches of symbols around edits, and how many edits each has; none overlap."""
+    """Yield ranges of symbols around edits, without overlaps, with the number of edits."""
     begin = end = count = 0
     for edit in correction.edits:
         first = _reach(correction, edit.place, -1)
@@ -103,7 +104,7 @@ def _windows(correction: Correction) -> Iterator[tuple[int, int, int]]:
 
 
 def _reach(correction: Correction, place: int, step: int) -> int:
-    """Walk from a place to the end of its line, or as far as is shown."""
+    """Return the end of the line, or of the context, in one direction."""
     symbols = correction.reading.symbols
     for _ in range(CONTEXT):
         beside = place if step > 0 else place - 1
@@ -114,7 +115,7 @@ def _reach(correction: Correction, place: int, step: int) -> int:
 
 
 def _line(correction: Correction, edits: Sequence[Edit], begin: int, end: int) -> Text:
-    """Show a stretch of the text with its edits."""
+    """Return a range of the text with its edits."""
     shown = Text()
     for piece in pieces(edits, begin, end):
         if isinstance(piece, range):
@@ -132,7 +133,7 @@ def _line(correction: Correction, edits: Sequence[Edit], begin: int, end: int) -
 
 
 def _note(edit: Edit, where: tuple[int, int]) -> Text:
-    """Say what one edit is."""
+    """Return a note about one edit."""
     mark = "" if edit.decided else "?"
     note = Text().append(f"  {where[0]}:{where[1]}  ", SOFT)
     note.append(read(edit), OLD if edit.decided else "")
@@ -195,19 +196,19 @@ def _text(correction: Correction) -> Iterator[str]:
 
 
 def _shaded(correction: Correction, places: range) -> Iterator[str]:
-    """Write symbols that stayed, neighbours of one shade together."""
+    """Write unchanged symbols; neighbours of one shade share an element."""
     symbols = correction.reading.symbols
     for level, run in groupby(places, key=lambda place: _level(correction.doubt[place])):
         text = escape("".join(symbols[place].text or "_" for place in run), quote=False)
         if level:
-            tooltip = f"something else stood here with probability {level / SHADES:.1f} or so"
+            tooltip = f"wrong with probability {level / SHADES:.1f}"
             yield f'<span class="d{level}" title="{tooltip}">{text}</span>'
         else:
             yield text
 
 
 def _level(doubt: float) -> int:
-    """Round a doubt to a shade; nan, where nobody asked, is none."""
+    """Round a doubt to a shade; 0 for nan, a symbol that was not doubtful."""
     return round(doubt * SHADES) if doubt > 0 else 0
 
 
@@ -215,7 +216,7 @@ def _edit(edit: Edit) -> str:
     if not edit.decided:
         return f"<mark>{escape(read(edit))}</mark>"
     old = f"<del>{escape(read(edit))}</del>" if edit.size else ""
-    # A line break that is put in breaks the line, too.
+    # an inserted line break also breaks the line
     new = visible(edit.new).replace("␣", " ").replace("↵", "↵\n")
     return old + (f"<ins>{escape(new)}</ins>" if new else "")
 
@@ -249,11 +250,11 @@ def _confidence(correction: Correction, edit: Edit) -> str:
 
 
 DOUBTFUL = 0.5
-"""From this probability on that something else was written, a character is called doubtful."""
+"""Minimum probability of an error at a doubtful character."""
 
 
 def record(correction: Correction) -> dict[str, Any]:
-    """Return a correction as plain data."""
+    """Return a correction as a dictionary."""
     spans = [correction.span(edit) for edit in correction.edits]
     where = places(correction.reading.source, (begin for begin, _ in spans))
     return {
@@ -282,5 +283,5 @@ def record(correction: Correction) -> dict[str, Any]:
 
 
 def as_json(correction: Correction) -> str:
-    """Write a correction as JSON."""
+    """Return a correction as JSON."""
     return json.dumps(record(correction), indent=2, ensure_ascii=False, allow_nan=False)
