@@ -236,13 +236,13 @@ class TestInline:
             ("{d|}", "got ''"),
             ("{d|0.5|e}", "expected character:confidence, got 'e'"),
             ("{d|0.5|e:2}", "the confidence of 'e'"),
-            ("{de|0.5|e:0.1}", "others are named for one character, got them for 'de'"),
+            ("{de|0.5|e:0.1}", "alternatives must be of one character, got 'de'"),
             ("{d}", "expected {text|confidence}, got '{d}'"),
             ("{?3}", "three are {}{}{}"),
-            ("a{b", "got a { that opens neither"),
-            ("a}b", "nothing opens this }"),
-            (r"C:\dir", "line 1, column 3: a backslash stands before"),
-            ("a\\", "a backslash stands before"),
+            ("a{b", "got an unclosed {"),
+            ("a}b", "this } has no opening brace"),
+            (r"C:\dir", "line 1, column 3: a backslash must be followed by"),
+            ("a\\", "a backslash must be followed by"),
         ],
     )
     def test_what_is_refused(self, source: str, message: str) -> None:
@@ -284,22 +284,22 @@ class TestWords:
         [
             ("", "not JSON: Expecting value at line 1, column 1"),
             ('{"words": [\n{]}', "not JSON: Expecting property name enclosed in double quotes at"),
-            ('[{"text": "a"}] b', "something follows at line 1, column 17"),
+            ('[{"text": "a"}] b', "extra text at line 1, column 17"),
             ("[" * 100_000, "nested too deeply"),
             ("5", "expected objects with a text, got '5'"),
             ('["a"]', "expected objects with a text, got a string"),
             ('{"a": 1}', "expected an object with words, characters or a text, got 'a'"),
             ('[{"text": "abc",\n"conf": 1.2}]', "column 12: conf of 'abc' must lie in 0"),
-            ('[{"text": "abc", "p": NaN}]', "NaN is no number of JSON"),
+            ('[{"text": "abc", "p": NaN}]', "expected a JSON number, got NaN"),
             ('[{"text": "abc", "p": "0.5"}]', "p of 'abc' must be a number, got '0.5'"),
             ('[{"text": "abc", "p": true}]', "must be a number, got True"),
             ('[{"text": "abc", "p": 1e999}]', "must be finite, got inf"),
-            ('{"characters": [{"text": "ab"}]}', "a character is one character, got 'ab'"),
+            ('{"characters": [{"text": "ab"}]}', "a character must have one character, got 'ab'"),
             ('{"characters": [5]}', "expected characters with a text, got '5'"),
             ('{"characters": 5}', "characters must be a list, got '5'"),
             ('[{"text": "a", "alternatives": [5]}]', "expected alternatives with a text, got '5'"),
             ('[{"text": "a", "alternatives": "b"}]', "alternatives must be a list, got a string"),
-            ('[{"text": "\\ud800"}]', "half of a character"),
+            ('[{"text": "\\ud800"}]', "unpaired surrogate"),
         ],
     )  # fmt: skip
     def test_what_is_refused(self, source: str, message: str) -> None:
@@ -380,7 +380,7 @@ class TestHocr:
         [
             ("", "expected hOCR, with elements of class ocr_page and ocrx_word"),
             ("<html><p>a</p></html>", "expected hOCR"),
-            ("<b class='ocr_page'><i class='ocr_line'>a</i></b>", "got lines without"),
+            ("<b class='ocr_page'><i class='ocr_line'>a</i></b>", "got lines without words"),
             ("<b class='ocrx_word'>a", "line 1, column 1: this word does not end"),
             ("<b class='ocrx_word'>a</b", "line 1, column 23: expected the end of '</b'"),
             ("a\n<b class='ocrx_word>a</b>", "line 2, column 1: expected the end of"),
@@ -455,7 +455,7 @@ class TestFiles:
             (b"caf\xe9", "a.txt is neither UTF-8 nor UTF-16: byte 0xE9 at 3"),
             ("grün ".encode() + "grün".encode("latin-1"), "byte 0xFC at 8"),
             (b"\xff\xfea", "neither UTF-8 nor UTF-16"),
-            (b"PK\x03\x04\0", "a.txt is not text: it holds a zero byte at 4"),
+            (b"PK\x03\x04\0", "a.txt is not text: it has a zero byte at 4"),
         ],
     )
     def test_what_is_no_text(self, data: bytes, message: str) -> None:

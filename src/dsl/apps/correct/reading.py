@@ -34,9 +34,9 @@ class Symbol:
 
     def __post_init__(self) -> None:
         if len(self.text) > 1:
-            raise ValueError(f"a symbol is one character, got {self.text!r}")
+            raise ValueError(f"a symbol must be one character, got {self.text!r}")
         if not 0 <= self.begin <= self.end:
-            raise ValueError(f"a symbol begins before it ends, got {self.begin} … {self.end}")
+            raise ValueError(f"a symbol must begin before it ends, got {self.begin} … {self.end}")
         if self.confidence is not None:
             probability(f"the confidence of {self.text!r}", self.confidence)
         for text, share in self.alternatives:
@@ -120,7 +120,7 @@ class Reading:
             begins, ends = ([getattr(s, name) for s in columns] for name in ("begin", "end"))
             columns = Characters("_" * len(begins), begins, ends)
         if not columns.in_order():
-            raise ValueError("symbols stand one after the other in a file, and these do not")
+            raise ValueError("symbols must be sorted and must not overlap")
         if columns and columns.ends[-1] > len(self.source):
             raise ValueError(
                 f"a symbol ends at {columns.ends[-1]} of {len(self.source)} characters"
@@ -142,7 +142,9 @@ class Reading:
         parts, done = [], 0
         for begin, end, text in changes:
             if not done <= begin <= end <= len(self.source):
-                raise ValueError(f"changes stand one after the other, got {begin} after {done}")
+                raise ValueError(
+                    f"changes must be sorted and must not overlap, got {begin} after {done}"
+                )
             parts += [self.source[done:begin], text]
             done = end
         return "".join([*parts, self.source[done:]])

@@ -1,4 +1,6 @@
-"""A correction as JSON, as a diff for a terminal, and as HTML. The JSON:
+"""A correction as JSON, as a diff for a terminal, and as HTML.
+
+The JSON has this form:
 
 {"model": "english-tiny",
  "text": the corrected text without markup; `_` is a gap,

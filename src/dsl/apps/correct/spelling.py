@@ -42,7 +42,8 @@ class Spelling:
         }
         if long := [text for text in letters.values() if len(text) > 1]:
             raise ValueError(
-                f"correction needs a character-level model; {model.name} has tokens such as {long[0]!r}"
+                f"correction needs a character-level model; {model.name} has tokens such as "
+                f"{long[0]!r}"
             )
         self.letters: dict[int, str] = letters
         self.tokens = {text: token for token, text in letters.items() if text}

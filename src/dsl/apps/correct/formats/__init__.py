@@ -32,7 +32,7 @@ def decode(data: bytes, name: str) -> str:
         found = f"byte 0x{data[error.start]:02X} at {error.start}"
         raise ValueError(f"{name} is neither UTF-8 nor UTF-16: {found}") from error
     if "\0" in text:
-        raise ValueError(f"{name} is not text: it holds a zero byte at {data.index(0)}")
+        raise ValueError(f"{name} is not text: it has a zero byte at {data.index(0)}")
     return text
 
 
