@@ -14,7 +14,6 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from dsl._util.isotonic import pooled
 from dsl.core.types import Mask
 
 
@@ -108,6 +107,8 @@ WeightedRun = tuple[float, float, int]
 
 def falling(values: Float[Tensor, "k"], weights: Float[Tensor, "k"]) -> Float[Tensor, "k"]:
     """Return the nearest non-increasing sequence, by pooling adjacent violators."""
+    from dsl._util.isotonic import pooled  # training only; sampling loads this module, too
+
     weighted = ((v, w, 1) for v, w in zip(values.tolist(), weights.tolist(), strict=True))
 
     def merged(one: WeightedRun, other: WeightedRun) -> WeightedRun:
