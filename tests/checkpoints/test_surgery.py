@@ -119,7 +119,7 @@ def test_masked_models_of_ours_become_localized(source: Path, tmp_path: Path) ->
         (["nowhere.bin", "out"], "no checkpoint directory at 'nowhere.bin'"),
         (["teacher:gpt9", "out"], "unknown teacher 'teacher:gpt9'"),
         (["text8-tiny", "out"], "text8-tiny"),
-        (["it", "out", "--keep", "100"], "--keep and --text belong together"),
+        (["it", "out", "--keep", "100"], "--keep and --text must be given together"),
     ],
 )
 def test_bad_sources_get_one_line(

@@ -108,8 +108,8 @@ def test_the_command_makes_a_model_of_the_corpus(
 @pytest.mark.parametrize(
     "order, message",
     [
-        (["alphabet", "text8-tiny"], "needs --corpus"),
-        (["mdlm", "text8-tiny-mdlm", "--corpus", "english"], "needs --corpus"),
+        (["alphabet", "text8-tiny"], "--corpus is required for alphabet"),
+        (["mdlm", "text8-tiny-mdlm", "--corpus", "english"], "--corpus is only for alphabet, got mdlm"),
         (["alphabet", "text8-tiny-ar", "--corpus", "cyclic-7"], "is no DSL model"),
         (["alphabet", "text8-tiny", "--corpus", "nowhere"], "nowhere"),
     ],
