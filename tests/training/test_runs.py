@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 from pathlib import Path
 
@@ -10,6 +9,7 @@ import pytest
 import torch
 
 import dsl
+from dsl._util.files import locked
 from dsl.cli.main import main
 from dsl.training import recipe as recipes
 from dsl.training.checkpoint import Checkpoints
@@ -114,8 +114,7 @@ class TestRuns:
         self, tmp_path: Path, cache: Path, capsys: pytest.CaptureFixture[str]
     ) -> None:
         (tmp_path / "run").mkdir()
-        with (tmp_path / "run" / "lock").open("w") as file:
-            fcntl.flock(file, fcntl.LOCK_EX)
+        with locked(tmp_path / "run"):
             assert train(tmp_path / "run", cache) == 1
         assert "another process is at work in" in capsys.readouterr().err
 

@@ -196,7 +196,7 @@ def _require_plain(root: yaml.Node) -> None:
         if isinstance(node, yaml.MappingNode):
             keys = Counter(key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode))
             if twice := [key for key, times in keys.items() if times > 1]:
-                raise ValueError(f"the key {shown(twice[0])} comes twice")
+                raise ValueError(f"duplicate key {shown(twice[0])}")
         seen.add(id(node))
         pending += inner
 

@@ -228,7 +228,7 @@ def require_same(out: Path, recipe: Recipe) -> None:
             raise ValueError(
                 f"{out} holds a run of another recipe ({'; '.join(changed)}); choose another --out"
             )
-    elif others := sorted(file.name for file in out.iterdir() if file.name != "lock"):
+    elif others := sorted(file.name for file in out.iterdir() if file.name != files.LOCK):
         raise ValueError(f"{out} holds no run, but {others[0]!r}; choose another --out")
 
 
