@@ -109,7 +109,10 @@ def test_the_command_makes_a_model_of_the_corpus(
     "order, message",
     [
         (["alphabet", "text8-tiny"], "--corpus is required for alphabet"),
-        (["mdlm", "text8-tiny-mdlm", "--corpus", "english"], "--corpus is only for alphabet, got mdlm"),
+        (
+            ["mdlm", "text8-tiny-mdlm", "--corpus", "english"],
+            "--corpus is only for alphabet, got mdlm",
+        ),
         (["alphabet", "text8-tiny-ar", "--corpus", "cyclic-7"], "is no DSL model"),
         (["alphabet", "text8-tiny", "--corpus", "nowhere"], "nowhere"),
     ],

@@ -162,7 +162,7 @@ def test_samples_are_measured_up_to_their_end(place: Place, tmp_path: Path) -> N
         (["data.tokenizer=bpe-999999"], "too short for bpe-999999"),
         (["data.tokenizer=bytes"], "special that ends a text"),
         (["data.corpus=python-docs", "data.tokenizer=mdlm-text8"], "has no documents"),
-        (["data.windows=wrap", "data.share=true"], "data.share is for data.windows: documents"),
+        (["data.windows=wrap", "data.share=true"], "data.share needs data.windows: documents"),
         (["data.windows=document"], "data.windows"),
         (["data.length=1"], "no room for text and its end"),
     ],

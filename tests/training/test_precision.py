@@ -58,9 +58,9 @@ class TestTrial:
     @pytest.mark.parametrize(
         "script, message",
         [
-            (DIES, "a trial of it died on this machine (SIGILL)"),
-            ("raise SystemExit(1)", "a trial of it went wrong"),
-            ("import time\ntime.sleep(600)", "did not come to an end (TimeoutExpired)"),
+            (DIES, "a trial of it crashed on this machine (SIGILL)"),
+            ("raise SystemExit(1)", "a trial of it gave wrong results"),
+            ("import time\ntime.sleep(600)", "did not finish (TimeoutExpired)"),
         ],
         ids=["dies", "fails", "hangs"],
     )
@@ -110,7 +110,7 @@ class TestChoice:
         trial.write_text(DIES)
         chosen = settle("auto", tmp_path, rehearsal())
         assert chosen.precision == "float32"
-        assert "was in bf16 until now; it goes on in float32" in (chosen.said or "")
+        assert "precision changes from bf16 to float32" in (chosen.said or "")
         assert "SIGILL" in (chosen.said or "")
         assert settle("auto", tmp_path, rehearsal()).said is None  # said once
 
@@ -185,7 +185,7 @@ class TestRuns:
         trial.write_text(DIES)
         assert train(tmp_path / "run", cache, *settings("trainer.precision=bf16")) == 1
         said = capsys.readouterr().err.splitlines()[-1]
-        assert said.startswith("dsl train: trainer.precision is bf16, but a trial of it died")
+        assert said.startswith("dsl train: trainer.precision is bf16, but a trial of it crashed")
         assert "expected float32, or auto" in said
 
     def test_a_run_that_chose_may_be_told_otherwise_and_others_may_not(
@@ -203,7 +203,7 @@ class TestRuns:
         plain = AUTO[2:]
         assert train(run, cache, *plain, *settings("trainer.steps=6")) == 0
         said = " ".join(capsys.readouterr().err.split())
-        assert "the run was in bf16 until now; it goes on in float32" in said
+        assert "precision changes from bf16 to float32" in said
         assert train(run, cache, *AUTO) == 0
         other = settings("trainer.precision=bf16")
         assert train(tmp_path / "plain", cache, *plain) == 0

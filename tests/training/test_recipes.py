@@ -25,13 +25,13 @@ MISTAKES = [
     ("trainer.steps=1" + 30 * "0", "expected an int of 64 bits"),
     ("trainer.steps=true", "expected int, got True"),
     ("trainer.steps=2001-99-99", "the value of trainer.steps is not valid YAML"),
-    ("trainer.steps", "a change is written key=value"),
+    ("trainer.steps", "a change must be key=value"),
     ("trainer.micro_batch=0", "trainer.micro_batch must be at least 1, got 0"),
     ("trainer.batch=-1", "trainer.batch must be at least 1, got -1"),
     ("trainer.seed=-1", "trainer.seed must be at least 0, got -1"),
     ("trainer.precision=fp8", "precision"),
-    ("optimizer.ema=[0.9, 0.9]", "numbers that all differ, got (0.9, 0.9)"),
-    ("optimizer.ema=[]", "ema must be a number, or numbers that all differ"),
+    ("optimizer.ema=[0.9, 0.9]", "distinct numbers, got (0.9, 0.9)"),
+    ("optimizer.ema=[]", "ema must be one number or distinct numbers"),
     ("objective.draws=even", "expected one of 'independent', 'stratified', 'antithetic'"),
     ("objective.warp=5", "warp"),
     ("objective.warp={bins: 1}", "a warp needs bins in 2"),
@@ -130,7 +130,7 @@ def test_a_bundled_mdlm_is_converted_and_fine_tuned(
     job = ["train", "text8-tiny-finetune", "--init", str(tmp_path / "from"), "--cache", str(cache)]
     short = ["trainer.steps=2", "trainer.batch=2", "data.corpus=python-docs", "data.validation=2"]
     assert main([*job, "--out", str(tmp_path / "run"), *settings(*short)]) == 0
-    assert "began with the weights of" in capsys.readouterr().err
+    assert "initialised with the weights of" in capsys.readouterr().err
 
 
 def test_an_objective_by_name_can_be_changed_too() -> None:

@@ -94,20 +94,20 @@ class TestRuns:
     ) -> None:
         (tmp_path / "thesis.tex").write_text("")
         assert train(tmp_path, cache) == 1
-        assert "holds no run, but 'thesis.tex'" in capsys.readouterr().err
+        assert "is not a run: it holds 'thesis.tex'" in capsys.readouterr().err
 
     def test_fine_tuning_asks_for_weights(
         self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
     ) -> None:
         assert main(["train", "text8-tiny-finetune", "--out", str(tmp_path)]) == 1
-        assert "say with --init which weights" in capsys.readouterr().err
+        assert "--init must name its initial weights" in capsys.readouterr().err
 
     def test_weights_that_read_another_alphabet_are_refused(
         self, tmp_path: Path, cache: Path, capsys: pytest.CaptureFixture[str]
     ) -> None:
         assert train(tmp_path / "run", cache, "--init", "text8-tiny") == 1
         error = capsys.readouterr().err
-        assert "--init text8-tiny knows 27 tokens, this corpus has 7" in error
+        assert "--init text8-tiny has 27 tokens, this corpus has 7" in error
         assert "--set data.tokenizer=" in error
 
     def test_a_second_process_is_refused(
@@ -131,7 +131,7 @@ class TestRuns:
     ) -> None:
         assert train(tmp_path / "run", cache) == 0
         assert train(tmp_path / "more", cache, "--init", str(tmp_path / "run" / "model")) == 0
-        assert "began with the weights of" in capsys.readouterr().err
+        assert "initialised with the weights of" in capsys.readouterr().err
 
 
 def test_text_of_ones_own(tmp_path: Path, cache: Path, capsys: pytest.CaptureFixture[str]) -> None:
