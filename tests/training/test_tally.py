@@ -52,7 +52,7 @@ def test_ranks_add_up_to_the_last_token() -> None:
 
 def test_all_ranks_wait_before_rank_0_saves(monkeypatch: pytest.MonkeyPatch) -> None:
     waited: list[Process] = []
-    monkeypatch.setattr(Process, "wait", waited.append)
+    monkeypatch.setattr(Process, "wait", lambda self: waited.append(self))
     second = trainer(process=Process(1, 2))
     second._save(1, second.objective, {})
     assert waited == [Process(1, 2)]
