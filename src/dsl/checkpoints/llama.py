@@ -7,7 +7,6 @@ import struct
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal
 
@@ -16,7 +15,7 @@ import torch
 from jaxtyping import Float
 from safetensors import SafetensorError
 from safetensors.torch import load_file
-from tokenizers import AddedToken, Tokenizer, processors
+from tokenizers import AddedToken, Tokenizer
 from torch import Tensor
 
 from dsl._util import files
@@ -27,7 +26,7 @@ from dsl.checkpoints.surgery import causal_parity, localized, masked
 from dsl.data import tokenizers
 from dsl.data.blocks import read_texts
 from dsl.data.sources import default_cache
-from dsl.data.tokenizers import Pieces, encode
+from dsl.data.tokenizers import Pieces, bracketed, encode, merges
 from dsl.families import registry as table
 from dsl.models import folder
 from dsl.models.ar import ArModel, ArShape
@@ -78,7 +77,7 @@ def cut(
         text = text_of.get(token)
         if text is None or text in added:
             continue
-        parts = _derivation(text, rank)
+        parts = {*text, *(a + b for a, b in merges(text, lambda a, b: rank.get((a, b))))}
         if len(taken | parts) + 1 <= most:
             taken |= parts
     kept = sorted(vocabulary[text] for text in taken)
@@ -89,23 +88,7 @@ def cut(
     state["added_tokens"], state["post_processor"] = [], None
     made = Tokenizer.from_str(json.dumps(state))
     made.add_special_tokens([AddedToken(special)])
-    made.post_processor = processors.TemplateProcessing(
-        single=f"$A {special}", special_tokens=[(special, len(kept))]
-    )
-    return made, [*kept, end]
-
-
-def _derivation(text: str, rank: dict[tuple[str, ...], int]) -> set[str]:
-    """Return every piece that merging makes on its way to a piece, its characters included."""
-    parts, met = list(text), {*text}
-    while len(parts) > 1:
-        ranks = [rank.get(pair, len(rank)) for pair in pairwise(parts)]
-        lowest = min(range(len(ranks)), key=ranks.__getitem__)
-        if ranks[lowest] == len(rank):
-            break
-        parts[lowest : lowest + 2] = [parts[lowest] + parts[lowest + 1]]
-        met.add(parts[lowest])
-    return met
+    return bracketed(made, "", special), [*kept, end]
 
 
 HEADER = 7
