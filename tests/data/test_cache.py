@@ -133,7 +133,7 @@ def test_a_line_ends_at_a_newline_only(tmp_path: Path) -> None:
 def test_a_name_of_ones_own(tmp_path: Path, mine: None) -> None:
     with pytest.raises(ValueError, match="there is a corpus 'text8' already"):
         register("text8", origin_of("cyclic-5"))
-    with pytest.raises(ValueError, match="a corpus's name has letters"):
+    with pytest.raises(ValueError, match="a corpus's name must have letters"):
         register("a/b", origin_of("cyclic-5"))
     register("toy", origin_of("cyclic-5"))
     assert prepare("toy", tmp_path).sha256 == prepare("cyclic-5", tmp_path).sha256

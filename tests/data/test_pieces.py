@@ -118,7 +118,7 @@ def test_a_damaged_table_gets_one_line(data: bytes, count: int, message: str) ->
 
 
 def test_only_merges_can_be_cut() -> None:
-    with pytest.raises(ValueError, match="only tokenizers by merges"):
+    with pytest.raises(ValueError, match="only BPE tokenizers"):
         cut(byte_level(), [], 300, 0)
 
 

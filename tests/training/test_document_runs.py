@@ -160,9 +160,9 @@ def test_samples_are_measured_up_to_their_end(place: Place, tmp_path: Path) -> N
 @pytest.mark.parametrize(
     "changes, message",
     [
-        (["data.tokenizer=bpe-100"], "bpe-100 is smaller than its alphabet"),
+        (["data.tokenizer=bpe-100"], "bpe-N needs N of at least 257"),
         (["data.tokenizer=bpe-999999"], "too short for bpe-999999"),
-        (["data.tokenizer=bytes"], "special that ends a text"),
+        (["data.tokenizer=bytes"], "tokenizer with an end token"),
         (["data.corpus=python-docs", "data.tokenizer=mdlm-text8"], "has no documents"),
         (["data.windows=wrap", "data.share=true"], "data.share needs data.windows: documents"),
         (["data.windows=document"], "data.windows"),
