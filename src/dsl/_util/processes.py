@@ -19,14 +19,19 @@ class Process:
     rank: int = 0
     count: int = 1
     on_cpu: bool | None = None
-    """Whether to connect through the CPU; None uses GPUs if there are any."""
+    """Whether to use the CPU; None uses a GPU if there is one."""
+
+    @property
+    def without_gpu(self) -> bool:
+        """Whether this process uses the CPU."""
+        import torch
+
+        return bool(self.on_cpu) or not torch.cuda.is_available()
 
     def _state(self) -> Any:
-        import torch
         from accelerate import PartialState
 
-        on_cpu = not torch.cuda.is_available() if self.on_cpu is None else self.on_cpu
-        return PartialState(cpu=on_cpu)
+        return PartialState(cpu=self.without_gpu)
 
     def wait(self) -> None:
         """Wait for all processes."""

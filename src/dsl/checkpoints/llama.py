@@ -60,7 +60,7 @@ def cut(
         raise ValueError(f"only BPE tokenizers can be restricted, got {model['type']}")
     vocabulary: dict[str, int] = model["vocab"]
     text_of = {index: text for text, index in vocabulary.items()}
-    special = tokenizer.id_to_token(end)
+    special = str(tokenizer.id_to_token(end))
     pairs = [tuple(m) if isinstance(m, list) else tuple(m.split(" ", 1)) for m in model["merges"]]
     rank = {pair: place for place, pair in enumerate(pairs)}
     added = {token["content"] for token in state["added_tokens"]}

@@ -152,7 +152,6 @@ class Run:
             ),
             tell=self.watch.tell,
             on_step=self.watch.on_event,
-            on_cpu=bool(self.process.on_cpu),
             process=self.process,
         )
         weights = sum(parameter.numel() for parameter in network.parameters())

@@ -170,8 +170,6 @@ class Trainer:
     validator: Validator | None = None
     tell: Callable[[str], None] = lambda _: None
     on_step: Callable[[dict[str, Any]], None] = lambda _: None
-    on_cpu: bool = False
-    """Use the CPU even if there is a GPU."""
     process: Process = field(default_factory=this_process)
     stopped: bool = field(default=False, init=False)
 
@@ -179,8 +177,7 @@ class Trainer:
         """Train to the last step or a stop signal; return the number of completed steps."""
         # bf16 uses autocast only, because accelerate allows one precision per process
         mixed = "fp16" if self.config.precision == "fp16" else "no"
-        on_cpu = self.on_cpu or not torch.cuda.is_available()
-        self.accelerator = Accelerator(cpu=on_cpu, mixed_precision=mixed)
+        self.accelerator = Accelerator(cpu=self.process.without_gpu, mixed_precision=mixed)
         if self.config.compile:
             require_compiler()
         rank, ranks = self.process.rank, self.process.count
