@@ -89,7 +89,7 @@ class TestNetwork:
     def test_it_is_a_masked_network_and_no_other(self) -> None:
         model = awake(ADLM)
         assert isinstance(model, Denoiser)
-        with pytest.raises(ValueError, match="knows masks and tokens only"):
+        with pytest.raises(ValueError, match="reads masks and tokens only"):
             model(torch.zeros(1, 3, 5))
         with pytest.raises(ValueError, match=r"token ids must lie in -1 … 4"):
             model(Endpoints(torch.tensor([[5]])))

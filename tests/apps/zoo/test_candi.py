@@ -10,8 +10,7 @@ import torch
 from scipy.stats import chi2_contingency
 from torch import Tensor
 
-from dsl.apps.zoo.candi import CandiObjective, CandiOptions, MixedBound, Rank, mixture
-from dsl.apps.zoo.protocols import Mixed
+from dsl.apps.zoo.candi import CandiObjective, CandiOptions, Mixed, MixedBound, Rank, mixture
 from dsl.core import oracle
 from dsl.core.denoiser import Endpoints
 from dsl.core.streams import Streams, stream

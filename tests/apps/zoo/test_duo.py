@@ -1,4 +1,4 @@
-"""Uniform-state diffusion: its bound against the truth, and its curriculum against its bound."""
+"""DUO: the Gaussian operator, the bound against the truth, the curriculum, and the samplers."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from scipy.stats import chisquare
 from torch import Tensor
 
 from dsl.apps.zoo.duo import (
@@ -19,14 +20,22 @@ from dsl.apps.zoo.duo import (
     UniformBound,
     jump_nats,
     latents,
+    psi_posterior,
     readout_nats,
+    signal_for,
+    transformed,
 )
 from dsl.apps.zoo.kernel import Kernel
-from dsl.apps.zoo.protocols import Timed
+from dsl.apps.zoo.timed import Timed
 from dsl.core import oracle
 from dsl.core.alpha import Cosine, Linear, Schedule
 from dsl.core.streams import Streams, stream
+from dsl.core.types import MASK
 from dsl.families.registry import FAMILIES
+from dsl.samplers.base import last
+from dsl.samplers.registry import sampler
+from dsl.samplers.state import State
+from tests.apps.zoo.test_timed import p_value
 from tests.conftest import assert_near
 from tests.exact_times import ExactTimed, double, enumerated, every
 from tests.families.conftest import LENGTH, TOKENS, awake
@@ -129,7 +138,7 @@ class TestBound:
 
     def test_masks_and_senseless_times_are_refused(self) -> None:
         network = ExactTimed(enumerated(oracle.two_bit()), "absorbing")
-        with pytest.raises(ValueError, match="of uniform noise; the network's noise is absorbing"):
+        with pytest.raises(ValueError, match="bound needs uniform noise, got absorbing"):
             UniformBound()(network, torch.zeros(1, 2, dtype=torch.long))
         with pytest.raises(ValueError, match="least_time"):
             UniformBound(least_time=0.0)
@@ -222,3 +231,132 @@ class TestCurriculum:
             optimizer.step()
         found = UniformBound(4, 16)(model.eval(), batch[:1], generator=stream(0))
         assert float(found.nats) < 7, "untrained: 6 log 5 = 9.7"
+
+
+@pytest.mark.parametrize("v", [2, 27, 50_257])
+def test_it_leads_from_none_to_all_and_back(v: int) -> None:
+    alpha = double(0.0, 1e-3, 0.1, 0.5, 0.9, 0.999, 1.0)
+    torch.testing.assert_close(transformed(signal_for(alpha, v), v), alpha, rtol=0, atol=2e-7)
+    signal = torch.linspace(0, 1, 200, dtype=torch.float64)
+    image = transformed(signal, v)
+    assert abs(float(image[0])) < 1e-12 and float(image[-1]) == 1
+    inner = image[image < 1 - 1e-9]
+    assert (inner.diff() > 0).all() and len(inner) > 150
+
+
+def test_of_two_tokens_it_is_an_error_function() -> None:
+    """The difference of two coordinates is Gaussian: T = erf(α̃ / 2σ̃)."""
+    ratio = double(0.0, 0.1, 1.0, 3.0, 6.0)
+    found = transformed(ratio / (1 + ratio.square()).sqrt(), 2)
+    torch.testing.assert_close(found, torch.erf(ratio / 2), rtol=0, atol=1e-14)
+
+
+@pytest.mark.parametrize("v", [3, 40])
+@pytest.mark.parametrize("alpha", [0.0, 0.2, 0.9])
+def test_the_argmax_of_a_latent_is_the_tokens_corruption(v: int, alpha: float) -> None:
+    """χ² of 20,000 positions against what `Kernel.corrupt` draws from: α δ + (1 - α) / V."""
+    tokens = torch.ones(10, 2000, dtype=torch.long)
+    w = latents(tokens, torch.full((10,), alpha), v, generator=stream(0))
+    counts = torch.bincount(w.argmax(-1).flatten(), minlength=v)
+    kernel = Kernel("uniform", v)
+    law = kernel.log_likelihood(every(v, 1), torch.full((v,), alpha).double())[:, 0, 1].exp()
+    assert chisquare(counts.numpy(), 20_000 * law.numpy()).pvalue > 1e-4
+
+
+def test_a_latent_has_unit_variance_about_its_token() -> None:
+    tokens = torch.randint(5, (4, 3000), generator=stream(0))
+    alpha = torch.tensor([0.1, 0.4, 0.7, 0.99])
+    signal = signal_for(alpha, 5)
+    w = latents(tokens, alpha, 5, generator=stream(1)).double()
+    x = torch.nn.functional.one_hot(tokens, 5)
+    rest = w - signal.view(-1, 1, 1) * x
+    torch.testing.assert_close(rest.square().mean((1, 2)), 1 - signal.square(), rtol=0.05, atol=0)
+
+
+def test_one_token_is_no_choice() -> None:
+    with pytest.raises(ValueError, match="at least 2 tokens, got 1"):
+        transformed(double(0.5), 1)
+
+
+@pytest.mark.parametrize("kappa", [0.0, 0.3, 1.0])
+def test_every_mixture_leads_from_marginal_to_marginal(kappa: float) -> None:
+    """Of one token whose x̂_0 is its prior: Σ q_t(x_t) Ψ(x_s | x_t) = q_s(x_s), any t > s."""
+    kernel, prior = Kernel("uniform", 4), double(0.5, 0.3, 0.2, 0.0)
+    for later, sooner in ((0.0, 0.2), (0.2, 0.7), (0.7, 1.0)):
+        given = [torch.full((4,), a, dtype=torch.float64) for a in (later, sooner)]
+        rows = psi_posterior(kernel, every(4, 1), prior.expand(4, 1, 4), *given, kappa)
+        before, after = (a * prior + (1 - a) / 4 for a in (later, sooner))
+        torch.testing.assert_close(before @ rows[:, 0], after, rtol=0, atol=1e-14)
+
+
+def test_its_error_falls_with_the_steps_while_it_corrects_as_often() -> None:
+    """All 9 texts by their transition matrix, κ = 1 - 4/T: the error is that of 1/T."""
+    errors = [distance(steps, 1 - 4 / steps) for steps in (20, 80)]
+    assert errors[0] == pytest.approx(4 * errors[1], rel=0.1) and errors[1] < 0.01
+
+
+@pytest.mark.parametrize("kappa", [0.95, 0.5])
+def test_a_fixed_mixture_is_exact_in_the_limit_too(kappa: float) -> None:
+    """The way there and back changes fewer tokens as t → 0: the error falls as T^-1/2."""
+    errors = [distance(steps, kappa) for steps in (10, 160)]
+    assert errors[1] < 0.4 * errors[0] and errors[1] < 0.02
+
+
+@pytest.mark.parametrize("name", ["duo@60", "psi@60", "psi@60:kappa=0.9,t_on=1,t_off=0"])
+def test_the_exact_network_draws_from_the_truth(name: str) -> None:
+    truth = enumerated(oracle.markov(3, 2, sharpness=0.8))
+    network = ExactTimed(truth, "uniform")
+    end = last(sampler(name), network, State.blank(4000, 2), generator=stream(1))
+    assert p_value(truth, end.tokens) > 1e-4
+
+
+def test_a_wrong_network_is_noticed() -> None:
+    truth = enumerated(oracle.markov(3, 2, sharpness=0.8))
+    other = ExactTimed(enumerated(oracle.markov(3, 2, seed=1, sharpness=0.8)), "uniform")
+    end = last(sampler("psi@30"), other, State.blank(4000, 2), generator=stream(1))
+    assert p_value(truth, end.tokens) < 1e-9
+
+
+def test_without_a_corrector_it_is_the_ancestral_sampler() -> None:
+    network = ExactTimed(enumerated(oracle.markov(3, 4)), "uniform")
+    same = ("timed@5", "duo@5", "psi@5:kappa=1", "psi@5:kappa=0.5,t_on=0.3,t_off=0.3")
+    ends = [last(sampler(n), network, State.blank(50, 4), generator=stream(0)).tokens for n in same]
+    assert all(torch.equal(end, ends[0]) for end in ends)
+    other = last(sampler("psi@5"), network, State.blank(50, 4), generator=stream(0)).tokens
+    assert not torch.equal(other, ends[0])
+
+
+def test_the_greedy_tail_takes_the_likeliest_tokens_of_the_last_answer() -> None:
+    network = ExactTimed(enumerated(oracle.markov(4, 3)), "uniform")
+    start = torch.full((200, 3), MASK)
+    start[:, 0] = 2
+    walk = sampler("duo@4:greedy=true").steps(network, State.start(start), generator=stream(0))
+    *_, before, end = walk
+    answer = network.at_time(before.tokens, torch.full((200,), 0.25)).argmax(-1)
+    assert torch.equal(end.tokens[:, 1:], answer[:, 1:])
+    assert (end.tokens[:, 0] == 2).all() and (end.nfe == 4).all()
+    plain = last(sampler("duo@4"), network, State.start(start), generator=stream(0))
+    assert not torch.equal(plain.tokens, end.tokens)
+
+
+def test_masks_and_senseless_weights_are_refused() -> None:
+    network = ExactTimed(enumerated(oracle.two_bit()), "absorbing")
+    with pytest.raises(ValueError, match="need uniform noise, got absorbing: use timed"):
+        last(sampler("duo@4"), network, State.blank(2, 2))
+    with pytest.raises(ValueError, match=r"kappa must lie in \[0, 1\], got 1.5"):
+        sampler("psi@4:kappa=1.5")
+    with pytest.raises(ValueError, match="t_off <= t_on"):
+        sampler("psi@4:t_off=0.9")
+
+
+def distance(steps: int, kappa: float) -> float:
+    """Return the total variation between what T steps of the exact network draw, and the truth."""
+    truth = enumerated(oracle.markov(3, 2, sharpness=0.8))
+    network, texts = ExactTimed(truth, "uniform"), every(3, 2)
+    p = torch.full((9,), 1 / 9, dtype=torch.float64)
+    for k in range(steps):
+        t, s = (torch.full((9,), 1 - j / steps, dtype=torch.float64) for j in (k, k + 1))
+        clean = network.at_time(texts, t).softmax(-1)
+        rows = psi_posterior(network.kernel, texts, clean, 1 - t, 1 - s, kappa)
+        p = p @ (rows[:, 0, texts[:, 0]] * rows[:, 1, texts[:, 1]])
+    return 0.5 * float((p - truth.log_prob(texts).exp()).abs().sum())

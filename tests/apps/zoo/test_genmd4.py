@@ -11,9 +11,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from dsl.apps.zoo.genmd4 import GenMd4Objective
+from dsl.apps.zoo.genmd4 import GenMd4Objective, PacedBound, PacedKernel, PacedModel
 from dsl.apps.zoo.kernel import Kernel
-from dsl.apps.zoo.md4 import MaskedBound, Md4Shape, PacedKernel, PacedModel
+from dsl.apps.zoo.md4 import MaskedBound, Md4Shape
 from dsl.core import oracle
 from dsl.core.alpha import Linear, Polynomial
 from dsl.core.streams import Streams, stream
@@ -142,7 +142,7 @@ class TestBound:
         truth = oracle.markov(3, 3, sharpness=0.8)
         tokens = truth.sample(6, generator=stream(1))
         exact = ExactPaced(enumerated(truth), pace)
-        found = MaskedBound(replicates=16, draws=64)(exact, tokens, generator=stream(2))
+        found = PacedBound(replicates=16, draws=64)(exact, tokens, generator=stream(2))
         assert (found.stderr < 0.1 * found.nats).all()
         assert ((found.nats + truth.log_prob(tokens)).abs() < 4 * found.stderr + 1e-9).all()
 
@@ -152,7 +152,7 @@ class TestBound:
         tokens = truth.sample(50, generator=stream(1))
         deaf = ExactTimed(enumerated(truth), "absorbing")
         deaf.kernel = PacedKernel("absorbing", 3, PACE)
-        found = MaskedBound(8, 32)(deaf, tokens, generator=stream(2))
+        found = PacedBound(8, 32)(deaf, tokens, generator=stream(2))
         assert float((found.nats + truth.log_prob(tokens)).mean()) > 10 * found.mean_stderr
 
     def test_equal_paces_make_it_the_ordinary_bound(self) -> None:
@@ -161,9 +161,8 @@ class TestBound:
         with torch.no_grad():
             paced.raw_pace.copy_(torch.full((5,), 2.0).expm1().log())
         plain.load_state_dict(paced.state_dict(), strict=False)
-        one, two = (
-            MaskedBound()(network, TOKENS[:3], generator=stream(0)) for network in (paced, plain)
-        )
+        one = PacedBound()(paced, TOKENS[:3], generator=stream(0))
+        two = MaskedBound()(plain, TOKENS[:3], generator=stream(0))
         torch.testing.assert_close(one.values, two.values, rtol=1e-3, atol=1e-4)
 
     def test_it_agrees_with_enumeration(self) -> None:
@@ -171,7 +170,7 @@ class TestBound:
         network = Smooth(torch.tensor([0.8, 1.0, 1.6]))
         pace = network.pace.detach().double()
         wanted = float(exact_bound(network, pace, pace))
-        found = MaskedBound(64, 64)(network, TEXT, generator=stream(0))
+        found = PacedBound(64, 64)(network, TEXT, generator=stream(0))
         assert float(found.stderr) < 0.02 * wanted
         assert abs(float(found.nats) - wanted) < 4 * float(found.stderr) + 0.02
 
@@ -204,7 +203,7 @@ class TestObjective:
                 objective(text, Streams.derive(seed, PLACES), PLACES, 64).mean
                 for seed in range(40)
             ])  # fmt: skip
-        bound = MaskedBound(32, 64)(network, TOKENS[:1], generator=stream(0))
+        bound = PacedBound(32, 64)(network, TOKENS[:1], generator=stream(0))
         error = 4 * (float(draws.std()) ** 2 / 40 + (bound.mean_stderr / 6) ** 2) ** 0.5
         wanted = float(bound.nats) / 6
         assert abs(float(draws.mean()) - wanted) < error + 0.01 * wanted

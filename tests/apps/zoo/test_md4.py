@@ -10,8 +10,7 @@ from torch import Tensor
 
 from dsl.apps.zoo.kernel import Kernel
 from dsl.apps.zoo.md4 import MaskedBound
-from dsl.apps.zoo.protocols import Timed
-from dsl.apps.zoo.timed import TimedModel
+from dsl.apps.zoo.timed import Timed, TimedModel
 from dsl.core import oracle
 from dsl.core.alpha import Cosine, Linear, Polynomial, Schedule, time_of
 from dsl.core.denoiser import Denoiser, Endpoints
@@ -107,7 +106,7 @@ def test_other_noise_is_refused() -> None:
     with pytest.raises(ValueError, match="absorbing noise, got uniform"):
         untrained(MD4, noise="uniform")
     uniform = ExactTimed(enumerated(oracle.two_bit()), "uniform")
-    with pytest.raises(ValueError, match="expected absorbing noise, got uniform"):
+    with pytest.raises(ValueError, match="bound needs absorbing noise, got uniform"):
         MaskedBound()(uniform, torch.zeros(1, 2, dtype=torch.long))
 
 
