@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -20,13 +21,15 @@ from dsl.data.windows import tokenise
 from tests.llamas import small_teacher
 
 
-@pytest.fixture
-def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A cache with a small teacher instead of the real one."""
-    monkeypatch.setenv("DSL_CACHE", str(tmp_path))
-    monkeypatch.setattr(stories, "AT_ONCE", 16)
-    small_teacher(tmp_path)
-    return tmp_path
+    path = tmp_path_factory.mktemp("cache")
+    small_teacher(path)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("DSL_CACHE", str(path))
+        patch.setattr(stories, "AT_ONCE", 16)
+        yield path
 
 
 def test_the_corpus_is_what_the_teacher_drew(cache: Path) -> None:
@@ -68,8 +71,8 @@ def test_a_larger_corpus_begins_with_the_smaller_one(cache: Path) -> None:
     assert many.path.read_bytes().startswith(few.path.read_bytes())
 
 
-def test_drawing_resumes_where_it_stopped(cache: Path) -> None:
-    draws = stories.Draws.of(stories.teacher(cache))
+def test_drawing_resumes_where_it_stopped(cache: Path, tmp_path: Path) -> None:
+    draws = stories.Draws(stories.teacher(cache), tmp_path)
     draws.make(0)
     before = draws.path(0).read_bytes()
     (draws.where / ".00001.npz.abcdef.part").mkdir()  # left by a process that was killed
@@ -140,7 +143,7 @@ def test_likelihoods_are_shown_with_the_lower_bound(
     cache: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The likelihood of the source equals the entropy of its corpus."""
-    job = ["likelihood", f"teacher:{stories.NAME}", "stories-400", "--limit", "60"]
+    job = ["likelihood", f"teacher:{stories.NAME}", "stories-100", "--limit", "5"]
     assert main([*job, "--json"]) == 0
     found = json.loads(capsys.readouterr().out.splitlines()[-1])
     own, least = found["chain_rule"], found["floor"]

@@ -72,8 +72,8 @@ def test_the_hybrid_loss_adds_the_auxiliary_term_to_every_step(family: Family) -
 
 
 @pytest.mark.parametrize("noise", ["absorbing", "uniform"])
-def test_the_auxiliary_term_wants_the_same_network_as_the_bound(noise: Noise) -> None:
-    """Read off at once, the exact x̂_0 is the posterior of the clean token, by enumeration.
+def test_the_auxiliary_term_has_the_optimum_of_the_bound(noise: Noise) -> None:
+    """The posterior at s = 0 of the exact x̂_0 is that of the clean token, by enumeration.
 
     A cross-entropy of x̂_0 itself would want another under uniform noise: one that has seen the
     position's own token, which the kernel adds once more.
@@ -95,7 +95,7 @@ def test_the_auxiliary_term_wants_the_same_network_as_the_bound(noise: Noise) ->
 @BOTH
 @torch.no_grad()
 def test_every_step_is_trained_equally_often(family: Family) -> None:
-    """A batch as large as T has each step once, and the network is told t = k/T."""
+    """A batch of size T has each step once, and the network's time is t = k/T."""
     network = awake(family, timesteps=64)
     told: list[torch.Tensor] = []
     ask = network.at_time
@@ -113,8 +113,8 @@ def test_the_defaults_are_those_of_the_papers() -> None:
     assert (D3PM.Options().hybrid, MULTINOMIAL.Options().hybrid) == (0.01, 0.0)
 
 
-def test_the_linear_schedule_masks_one_of_those_left_in_every_step() -> None:
-    """β_k = 1/(T - k + 1): D3PM's, for which as much is forgotten in each step."""
+def test_the_linear_schedule_masks_the_same_number_in_every_step() -> None:
+    """D3PM's β_k = 1/(T - k + 1)."""
     k = torch.arange(1, 11).double()
     alpha_t, alpha_s = Linear()(k / 10), Linear()((k - 1) / 10)
     assert_near(1 - alpha_t / alpha_s, 1 / (10 - k + 1), share=1e-12)
@@ -129,7 +129,7 @@ def test_it_has_the_weights_of_mdlm(family: Family) -> None:
 
 @BOTH
 def test_untrained_its_bound_is_the_uniform_one(family: Family) -> None:
-    """A uniform x̂_0 is exact for uniform, independent tokens: log v of each, whatever T."""
+    """A uniform x̂_0 is exact for independent uniform tokens: log v per token for any T."""
     found = Vlb(50, 16, 15)(untrained(family), TOKENS[:16], generator=stream(0))
     per_token, error = float(found.nats.mean()) / LENGTH, found.mean_stderr / LENGTH
     assert abs(per_token - math.log(VOCABULARY)) < 4 * error
@@ -140,7 +140,7 @@ def test_untrained_its_bound_is_the_uniform_one(family: Family) -> None:
 @pytest.mark.parametrize("schedule", ["linear", "cosine", "late-cosine", "polynomial"])
 @pytest.mark.parametrize("noise", ["absorbing", "uniform"])
 def test_gradients_are_finite_at_every_step(family: Family, schedule: str, noise: Noise) -> None:
-    """Under t^100 some steps change nothing at all, and T = 1 has nothing but one."""
+    """With t^100 some steps change nothing, and T = 1 has a single step."""
     for steps in (1, 64):
         network = awake(family, noise=noise, schedule=schedule, power=100.0, timesteps=steps)
         found = loss(network, TOKENS, 0.01)
@@ -151,7 +151,7 @@ def test_gradients_are_finite_at_every_step(family: Family, schedule: str, noise
 
 @BOTH
 def test_it_learns(family: Family) -> None:
-    """A letter that is always the same is learned in a few steps, and then generated."""
+    """A constant text is learned in a few steps, and then generated."""
     torch.manual_seed(0)
     network = untrained(family, timesteps=20)
     text = torch.full((LENGTH,), 3)
@@ -170,7 +170,7 @@ def test_it_learns(family: Family) -> None:
     assert drawn.count("d") > 0.9 * len(drawn)
 
 
-def test_what_cannot_be_is_refused() -> None:
+def test_invalid_shapes_and_options_are_refused() -> None:
     with pytest.raises(ValueError, match=r"timesteps must lie in 1 … 1,000,000, got 0"):
         D3pmShape(5, timesteps=0)
     with pytest.raises(ValueError, match=r"hybrid must lie in \[0, 1e6\], got -1"):
@@ -190,7 +190,7 @@ TEXTS = TRUTH.sequences
 
 
 class Table(Double):
-    """A network that knows nothing of the truth: random logits for every state of a text."""
+    """A wrong network: random logits for every state of a text."""
 
     codebook = TRUTH.codebook
 
@@ -238,7 +238,7 @@ def bound(network: Any, steps: int, texts: Tensor = TEXTS) -> Tensor:
 
 
 def chain(network: Any, steps: int) -> Tensor:
-    """Write out all transitions of T steps back, and return log p of every text."""
+    """Multiply the transition matrices of all T reverse steps; return log p of every text."""
     noisy, kernel = states(network), network.kernel
     n, index = len(noisy), torch.where(noisy == MASK, V, noisy)
     p = kernel.log_likelihood(noisy, torch.zeros(n).double())[..., 0].sum(dim=1).exp()  # π
@@ -256,7 +256,7 @@ def chain(network: Any, steps: int) -> Tensor:
 def test_a_step_costs_the_divergence_of_its_posteriors(
     noise: Noise, alpha_t: float, alpha_s: float
 ) -> None:
-    """The closed form against the kernel's rows; at s = 0 it is the surprise at the clean token."""
+    """The closed form against the kernel's rows; at s = 0 it is -log p of the clean token."""
     kernel = Kernel(noise, V)
     noisy = states(Table(noise))
     tokens = TEXTS[torch.arange(len(noisy)) % len(TEXTS)]
@@ -278,7 +278,7 @@ def test_a_step_costs_the_divergence_of_its_posteriors(
 def test_the_bound_of_the_exact_network_falls_to_the_truth_as_one_over_t(
     noise: Noise, alpha: Schedule
 ) -> None:
-    """In a step positions move independently, which costs their correlation: of order 1/T² each."""
+    """A step treats positions as independent, which costs of order 1/T² per step."""
     network, p = ExactTimed(TRUTH, noise, alpha), TRUTH.log_weights.softmax(0)
     exact = -TRUTH.log_prob(TEXTS)
     found = {steps: bound(network, steps) for steps in (8, 16, 32)}
@@ -317,7 +317,7 @@ def test_in_one_step_all_tokens_are_independent(noise: Noise) -> None:
 def test_it_bounds_what_the_reverse_process_generates(
     noise: Noise, alpha: Schedule, steps: int
 ) -> None:
-    """For a network that is wrong, too. One step from masks has a single path: nothing is lost."""
+    """Also for a wrong network. One step from masks has a single path, so it is exact."""
     network = Table(noise, alpha)
     found, generated = bound(network, steps), -chain(network, steps)
     assert float((-generated).exp().sum()) == pytest.approx(1.0)
@@ -329,7 +329,7 @@ def test_it_bounds_what_the_reverse_process_generates(
 
 @pytest.mark.parametrize("noise", NOISES)
 def test_the_sampler_draws_from_the_process_that_is_bounded(noise: Noise) -> None:
-    """timed@T against all transitions written out, for a network that is wrong: χ²."""
+    """χ² of timed@T against the transition matrices, for a wrong network."""
     network, n = Table(noise, LateCosine()), 20_000
     end = last(sampler("timed@3"), network, State.blank(n, L), generator=stream(1)).tokens
     counts = (end.unsqueeze(1) == TEXTS).all(dim=-1).sum(dim=0)
@@ -340,8 +340,8 @@ def test_the_sampler_draws_from_the_process_that_is_bounded(noise: Noise) -> Non
 
 
 @pytest.mark.parametrize("alpha", [Linear(), LateCosine()])
-def test_with_masks_and_ever_more_steps_it_is_roar(alpha: Schedule) -> None:
-    """MDLM's bound: whatever the schedule, and for any network that does not need the time."""
+def test_with_masks_it_converges_to_roar(alpha: Schedule) -> None:
+    """MDLM's bound, for any schedule and any network without a time input."""
     for network, asked in (
         (Table("absorbing", alpha, timeless=True), Table("absorbing", timeless=True)),
         (ExactTimed(TRUTH, "absorbing", alpha), TRUTH),
@@ -356,7 +356,7 @@ def test_with_masks_and_ever_more_steps_it_is_roar(alpha: Schedule) -> None:
 @pytest.mark.parametrize("noise", NOISES)
 @pytest.mark.parametrize(("steps", "power"), [(1, 2.0), (2, 2.0), (6, 1.0), (6, 2.0), (60, 2.0)])
 def test_the_estimate_is_the_bound(noise: Noise, steps: int, power: float) -> None:
-    """Within its own error, which is small enough to notice a step that is left out."""
+    """Within its own error, which is small enough to notice a missing step."""
     network, texts = Table(noise, Cosine()), TEXTS[[0, 7, 25]].repeat(20, 1)
     found = Vlb(steps, 16, 8, power)(network, texts, generator=stream(2))
     assert network.sequences == 60 * 16 * (9 if steps > 1 else 1)
@@ -367,7 +367,7 @@ def test_the_estimate_is_the_bound(noise: Noise, steps: int, power: float) -> No
 
 
 def test_the_exact_network_scores_the_truth(truth: oracle.Oracle) -> None:
-    """Up to the error: at T = 2000 hardly anything is left of what falls as 1/T."""
+    """At T = 2000 the discretisation error is negligible."""
     tokens = truth.sample(24, generator=stream(1))
     exact = -truth.log_prob(tokens)
     for noise in NOISES:
@@ -376,15 +376,15 @@ def test_the_exact_network_scores_the_truth(truth: oracle.Oracle) -> None:
 
 
 @pytest.mark.parametrize("noise", NOISES)
-def test_a_network_of_another_truth_is_noticed(noise: Noise) -> None:
+def test_a_wrong_network_costs_more(noise: Noise) -> None:
     other = ExactTimed(enumerated(oracle.markov(V, L, seed=1, sharpness=0.8)), noise)
     texts = TRUTH.sample(32, generator=stream(1))
     found = Vlb(200, 8, 15)(other, texts, generator=stream(2))
     assert float((found.nats + TRUTH.log_prob(texts)).mean()) > 8 * found.mean_stderr
 
 
-def test_noise_is_drawn_given_that_it_changes_something() -> None:
-    """The masks of an absorbing process but the empty set, each as likely as it should be."""
+def test_noise_is_drawn_given_at_least_one_mask() -> None:
+    """χ² of all non-empty sets of masks."""
     n, alpha = 20_000, 0.7
     kernel, tokens = Kernel("absorbing", V), torch.ones(n, L, dtype=torch.long)
     noisy, chance = changed(kernel, tokens, torch.full((n,), alpha), generator=stream(0))
@@ -402,7 +402,7 @@ def test_noise_is_drawn_given_that_it_changes_something() -> None:
 
 
 @pytest.mark.parametrize("noise", NOISES)
-def test_a_text_is_scored_alike_in_any_batch(noise: Noise) -> None:
+def test_a_score_does_not_depend_on_the_batch(noise: Noise) -> None:
     network, estimator = Table(noise), Vlb(50, 4, 3, batch_size=5)
     whole = estimator(network, TEXTS[:4], generator=Streams.derive(0, range(4)))
     for i in range(4):

@@ -51,12 +51,12 @@ noises = pytest.mark.parametrize("noise", ["absorbing", "uniform"])
 
 class TestObjective:
     @noises
-    def test_it_is_the_bound_but_for_the_first_thousandth(self, noise: Noise) -> None:
+    def test_it_is_the_bound_above_the_least_time(self, noise: Noise) -> None:
         network, tokens = awake(SEDD, noise=noise), TOKENS[:1]
-        with torch.no_grad():  # ratios less wild, or the error would hide everything
+        with torch.no_grad():  # smaller ratios, else the error would be too large
             network.backbone.output_layer.linear.weight.mul_(0.3)
             network.backbone.output_layer.linear.bias.mul_(0.3)
-        batch, runs = tokens.expand(64, -1), 60  # the strata belong to places of the batch
+        batch, runs = tokens.expand(64, -1), 40  # the strata belong to places of the batch
         objective = SeddObjective(network)
         with torch.no_grad():
             draws = torch.stack([
@@ -67,7 +67,7 @@ class TestObjective:
             many = tokens.expand(4096, -1)
             noisy = corrupted(network, many, t, generator=stream(2))
             first = LEAST_TIME * path_losses(network, noisy, many, t).mean(dim=1)
-        bound = ScoreEntropy(replicates=128, draws=64)(network, tokens, generator=stream(0))
+        bound = ScoreEntropy(replicates=96, draws=64)(network, tokens, generator=stream(0))
         prior = prior_nats(network.kernel, 1e-3)
         wanted = float(bound.nats) / 6 - prior - float(first.mean())
         errors = [(1 - LEAST_TIME) * float(draws.std()) / runs**0.5, bound.mean_stderr / 6,
@@ -88,8 +88,8 @@ class TestObjective:
             assert (inside > -1e-4).all() and (inside < 1 + 1e-4).all()
 
     @noises
-    def test_it_teaches(self, noise: Noise) -> None:
-        """Thirty steps on one text, and it is more likely than at first."""
+    def test_it_learns_a_text(self, noise: Noise) -> None:
+        """Thirty steps on one text make it more likely."""
         network, tokens = untrained(SEDD, noise=noise), TOKENS[:1]
         objective = SeddObjective(network)
         bound = ScoreEntropy(replicates=8, draws=16)
@@ -107,8 +107,8 @@ class TestObjective:
 
 class TestNetwork:
     @noises
-    def test_untrained_it_knows_nothing(self, noise: Noise) -> None:
-        """Of masks α/(1 - α) is shared by all tokens; under uniform noise all texts are alike."""
+    def test_untrained_it_is_uniform(self, noise: Noise) -> None:
+        """The ratios of a mask sum to α/(1 - α); under uniform noise all ratios are 1."""
         network = untrained(SEDD, noise=noise)
         assert isinstance(network, Scored)
         t = torch.tensor([0.25, 1.0])
@@ -119,13 +119,13 @@ class TestNetwork:
         assert_near(sums, wanted.unsqueeze(1).expand(2, 6))
 
     @noises
-    def test_a_token_is_as_likely_as_itself(self, noise: Noise) -> None:
+    def test_the_ratio_of_a_token_to_itself_is_one(self, noise: Noise) -> None:
         network = awake(SEDD, noise=noise)
         log_score = network.log_score(TOKENS, torch.full((64,), 0.5))
         assert (log_score.gather(-1, TOKENS.unsqueeze(-1)) == 0).all()
         assert (log_score != 0).float().mean() > 0.79
 
-    def test_it_hears_the_time(self) -> None:
+    def test_it_depends_on_the_time(self) -> None:
         network = awake(SEDD, noise="uniform")
         one, two = (network.log_score(TOKENS[:1], torch.tensor([t])) for t in (0.3, 0.31))
         assert (one - two).abs().max() > 1e-3
@@ -138,14 +138,14 @@ class TestNetwork:
             (slope,) = torch.autograd.grad(Floored(inner)(t).sum(), t)
             assert_near(Floored(inner).slope(t), slope)
 
-    def test_llama_blocks_are_left_aside(self) -> None:
+    def test_llama_options_are_ignored(self) -> None:
         assert SEDD.shape(7, 6, {"llama": {"kv_heads": 1, "mlp_dim": 8}}).llama is None
 
 
 class TestLevels:
     @noises
-    def test_of_exact_ratios_they_ask_for_the_exact_posterior(self, noise: Noise) -> None:
-        """The clean token as the others tell it, which another double computes directly."""
+    def test_with_exact_ratios_they_return_the_exact_posterior(self, noise: Noise) -> None:
+        """The clean token given the others, which another double computes directly."""
         truth, alpha = enumerated(oracle.markov(4, 3)), Floored(Linear())
         tokens = oracle.markov(4, 3).sample(32, generator=stream(0))
         streams = [Streams.derive(0, range(32)) for _ in range(2)]
@@ -170,7 +170,7 @@ class TestLevels:
         assert float(found[0, 0, 2]) > 1
 
 
-def test_the_model_is_kept_with_its_noise(tmp_path: Any) -> None:
+def test_the_noise_is_saved_with_the_model(tmp_path: Any) -> None:
     network = awake(SEDD, noise="uniform")
     SEDD.write(network, tmp_path)
     again = SEDD.read(tmp_path)
@@ -182,7 +182,7 @@ noises = pytest.mark.parametrize("noise", ["absorbing", "uniform"])
 
 
 class FromPosterior(Double):
-    """Ratios α/(1 - α) p of any denoiser of masks, all of them too large by a factor."""
+    """Ratios α/(1 - α) p of a masked denoiser, times a factor."""
 
     def __init__(self, denoiser: Any, alpha: Schedule, factor: float = 1.0) -> None:
         self.denoiser, self.alpha, self.factor = denoiser, alpha, factor
@@ -197,7 +197,7 @@ class FromPosterior(Double):
 
 class TestBound:
     @noises
-    def test_of_exact_ratios_it_is_the_truth(self, truth: oracle.Oracle, noise: Noise) -> None:
+    def test_with_exact_ratios_it_is_the_truth(self, truth: oracle.Oracle, noise: Noise) -> None:
         tokens = truth.sample(24, generator=stream(1))
         network = ExactScored(enumerated(truth), noise, Floored(Linear()))
         found = ScoreEntropy(replicates=16, draws=32)(network, tokens, generator=stream(2))
@@ -207,18 +207,20 @@ class TestBound:
 
     @noises
     def test_a_wrong_network_is_noticed(self, noise: Noise) -> None:
-        """By about the divergence of what it knows from what is so."""
+        """The excess is about the divergence between the two distributions."""
         truth, other = (oracle.markov(4, 3, seed=seed) for seed in (0, 1))
         tokens = truth.sample(64, generator=stream(1))
         network = ExactScored(enumerated(other), noise, Floored(Linear()))
         found = ScoreEntropy(replicates=8, draws=8)(network, tokens, generator=stream(2))
         wrong = float((found.nats + other.log_prob(tokens)).mean())
-        assert abs(wrong) < 4 * found.mean_stderr + 1e-3, "it is the truth of the other"
+        assert abs(wrong) < 4 * found.mean_stderr + 1e-3, (
+            "it is the likelihood of the other distribution"
+        )
         assert float((found.nats + truth.log_prob(tokens)).mean()) > 0.2 + 4 * found.mean_stderr
 
     @pytest.mark.parametrize("alpha", [Floored(Linear(), 0.3), Floored(Cosine()), Linear()])
-    def test_of_a_posterior_it_is_the_bound_of_masked_diffusion(self, alpha: Schedule) -> None:
-        """Whatever the posterior, the schedule and its floor: ROAR's number by another route."""
+    def test_for_a_posterior_it_is_the_bound_of_masked_diffusion(self, alpha: Schedule) -> None:
+        """For any posterior, schedule and floor it equals ROAR."""
         shape = MdlmShape(5, hidden_dim=16, cond_dim=4, n_blocks=2, n_heads=2, dropout=0.0)
         denoiser, tokens = stirred(MdlmModel(shape)), TOKENS[:8]
         wanted = Enumerated()(denoiser, tokens)
@@ -228,8 +230,8 @@ class TestBound:
         assert found.mean_stderr < 0.03 * float(wanted.nats.mean())
 
     @pytest.mark.parametrize("factor", [0.25, 3.0])
-    def test_ratios_that_do_not_add_up_cost_c_minus_1_minus_log_c(self, factor: float) -> None:
-        """A masked diffusion cannot err so: the factor is the rate at which tokens appear."""
+    def test_ratios_times_c_cost_c_minus_1_minus_log_c(self, factor: float) -> None:
+        """The factor scales the reveal rate, which a masked diffusion has no error in."""
         denoiser, tokens = oracle.markov(5, 6), TOKENS[:8]
         bound = ScoreEntropy(replicates=16, draws=32)
         pair = [
@@ -249,8 +251,8 @@ class TestBound:
         assert prior_nats(Kernel("uniform", 27), 1e-3) < 2e-5
         assert prior_nats(Kernel("absorbing", 27), 1e-3) == 0
 
-    def test_a_process_that_stops_early_pays_for_its_prior(self) -> None:
-        """Of one token under uniform noise: E log q_1/π more than the truth, or less."""
+    def test_a_process_that_stops_early_has_a_prior_cost(self) -> None:
+        """For one token under uniform noise the difference is E log q_1/π."""
         truth, alpha, v = oracle.markov(4, 1), 0.8, 4
         tokens = torch.arange(v).unsqueeze(1)
         network = ExactScored(enumerated(truth), "uniform", Floored(Linear(), alpha))
@@ -259,17 +261,19 @@ class TestBound:
         last = alpha * torch.eye(v, dtype=p.dtype) + (1 - alpha) / v
         extra = last @ (v * (alpha * p + (1 - alpha) / v)).log()
         assert ((found.nats + p.log() - extra).abs() < 4 * found.stderr).all()
-        assert (found.stderr < 0.2 * prior_nats(network.kernel, alpha)).all(), "it would be missed"
+        assert (found.stderr < 0.2 * prior_nats(network.kernel, alpha)).all(), (
+            "small enough to notice it"
+        )
 
     def test_masks_cover_everything_at_the_end(self) -> None:
-        """Even where the schedule leaves half of the tokens alone for ever."""
+        """Even if the schedule never changes half of the tokens."""
         network = FromPosterior(oracle.markov(5, 6), Floored(Linear(), 0.5))
         assert (corrupted(network, TOKENS, torch.ones(64), generator=stream(0)) == MASK).all()
         none = corrupted(network, TOKENS, torch.zeros(64), generator=stream(0))
         assert torch.equal(none, TOKENS)
 
     @noises
-    def test_a_text_scores_the_same_in_any_batch(self, noise: Noise) -> None:
+    def test_a_score_does_not_depend_on_the_batch(self, noise: Noise) -> None:
         network = awake(SEDD, noise=noise)
         bound = ScoreEntropy(replicates=2, draws=2, batch_size=3)
         whole = bound(network, TOKENS[:4], generator=Streams.derive(0, range(4)))
@@ -311,7 +315,7 @@ class TestScoreEntropy:
             rate = 1 / v if noise == "uniform" else 1.0
             assert float(found[b, i]) == pytest.approx(rate * total, rel=1e-9, abs=1e-12)
 
-    def test_it_vanishes_where_the_ratios_are_those_of_the_clean_token(self) -> None:
+    def test_it_vanishes_for_the_ratios_of_the_clean_token(self) -> None:
         kernel, alpha = Kernel("uniform", 5), torch.tensor([0.4], dtype=torch.float64)
         clean, noisy = torch.tensor([[1, 2]]), torch.tensor([[1, 4]])
         log_q = kernel.log_likelihood(clean, alpha)
@@ -322,12 +326,12 @@ class TestScoreEntropy:
 
 
 CHAIN = oracle.markov(3, 3, sharpness=0.8)
-DRAWS = 5_000
+DRAWS = 2_500
 ALPHA = Floored(Linear())
 noises = pytest.mark.parametrize("noise", ["absorbing", "uniform"])
 
 
-@pytest.mark.parametrize("name", ["tweedie@100", "euler@100"])
+@pytest.mark.parametrize("name", ["tweedie@60", "euler@60"])
 @noises
 def test_many_steps_of_exact_ratios_draw_from_the_truth(noise: Noise, name: str) -> None:
     truth = enumerated(CHAIN)
@@ -346,7 +350,7 @@ def test_a_wrong_network_is_noticed(noise: Noise, name: str) -> None:
 
 @noises
 def test_one_token_is_exact_in_a_single_step(noise: Noise) -> None:
-    """Tweedie's formula errs only by taking positions to be independent; there is but one."""
+    """Tweedie's formula is exact except that it treats positions as independent."""
     truth = enumerated(oracle.markov(4, 1))
     network = ExactScored(truth, noise, ALPHA)
     end = last(sampler("tweedie@1"), network, State.blank(DRAWS, 1), generator=stream(2))
@@ -354,7 +358,7 @@ def test_one_token_is_exact_in_a_single_step(noise: Noise) -> None:
 
 
 @noises
-def test_of_exact_ratios_tweedie_is_the_posterior_of_the_kernel(noise: Noise) -> None:
+def test_with_exact_ratios_tweedie_is_the_posterior_of_the_kernel(noise: Noise) -> None:
     """Two routes: through the ratios, and through x̂_0."""
     truth, tokens = enumerated(CHAIN), CHAIN.sample(40, generator=stream(0))
     t = torch.full((40,), 0.6, dtype=torch.float64)
@@ -368,7 +372,7 @@ def test_of_exact_ratios_tweedie_is_the_posterior_of_the_kernel(noise: Noise) ->
 
 
 def test_with_masks_and_log_linear_noise_euler_is_tweedie() -> None:
-    """α is linear in t, so the chance to be revealed is the same; not so for another schedule."""
+    """α is linear in t, so reveal probabilities agree; with another schedule they do not."""
     noisy = torch.full((2, 3), MASK)
     score = torch.rand(2, 3, 3, dtype=torch.float64, generator=stream(0))
     for alpha, same in [(ALPHA, True), (Floored(Cosine()), False)]:
@@ -379,7 +383,7 @@ def test_with_masks_and_log_linear_noise_euler_is_tweedie() -> None:
 
 @noises
 def test_short_steps_of_tweedie_are_eulers(noise: Noise) -> None:
-    """Whether or not the ratios belong to a distribution: the rates of both are the bound's."""
+    """The rates of both agree, even for inconsistent ratios."""
     noisy = torch.tensor([[0, 1, 2]]) if noise == "uniform" else torch.full((1, 3), MASK)
     log_score = torch.randn(1, 3, 3, dtype=torch.float64, generator=stream(0))
     score = sharpened(log_score, noisy, Draw())
@@ -391,8 +395,8 @@ def test_short_steps_of_tweedie_are_eulers(noise: Noise) -> None:
 
 
 @noises
-def test_what_does_not_jump_stays(noise: Noise) -> None:
-    """Euler's chances add up to 1; where more than all would jump, all do."""
+def test_euler_probabilities_sum_to_one(noise: Noise) -> None:
+    """The probability to stay is the rest, or 0 if the jumps exceed 1."""
     noisy = torch.tensor([[0, 1, 2]]) if noise == "uniform" else torch.full((1, 3), MASK)
     network = ExactScored(enumerated(CHAIN), noise, ALPHA)
     score = torch.ones(1, 3, 3, dtype=torch.float64)
@@ -403,18 +407,18 @@ def test_what_does_not_jump_stays(noise: Noise) -> None:
 
 
 class TestDraw:
-    """Temperature and top-p choose which token a position jumps to, not how often it jumps."""
+    """Temperature and top-p change the target of a jump, not the rate of jumps."""
 
     NOISY = torch.tensor([[MASK, 1, 3]])
     LOG_SCORE = torch.tensor(
         [[[0, 1, -1, 2], [3, 0, -2, 1], [-1, 0.5, 0.7, 0]]], dtype=torch.float64
     )
 
-    def test_plain_it_changes_nothing(self) -> None:
+    def test_the_default_changes_nothing(self) -> None:
         assert_near(sharpened(self.LOG_SCORE, self.NOISY, Draw()), self.LOG_SCORE.exp())
 
     @pytest.mark.parametrize("draw", [Draw(temperature=0.0), Draw(top_p=0.5), Draw(top_k=1)])
-    def test_the_sums_stay_and_the_most_likely_remain(self, draw: Draw) -> None:
+    def test_sums_are_kept_and_unlikely_tokens_removed(self, draw: Draw) -> None:
         found = sharpened(self.LOG_SCORE, self.NOISY, draw)
         assert_near(found.sum(-1), self.LOG_SCORE.exp().sum(-1))
         assert found[0, 1, 1] == found[0, 2, 3] == 1, "a token's ratio to itself"
@@ -422,7 +426,7 @@ class TestDraw:
         assert found[0, 0, 3] > 0 and found[0, 1, 0] > 0 and found[0, 2, 2] > 0
 
     @noises
-    def test_cold_the_sampler_finds_a_likely_text(self, noise: Noise) -> None:
+    def test_a_low_temperature_finds_likely_texts(self, noise: Noise) -> None:
         truth = enumerated(CHAIN)
         p = {}
         for name in ("tweedie@40", "tweedie@40:temperature=0.3"):
@@ -431,7 +435,7 @@ class TestDraw:
             p[name] = float(CHAIN.log_prob(end.tokens).mean())
         assert p["tweedie@40:temperature=0.3"] > p["tweedie@40"] + 0.2
 
-    def test_no_choice_is_no_trouble(self) -> None:
+    def test_degenerate_scores(self) -> None:
         """A vocabulary of one token, and ratios that are all zero."""
         alone = sharpened(torch.zeros(1, 2, 1).double(), torch.tensor([[0, 0]]), Draw())
         assert alone.tolist() == [[[1.0], [1.0]]]
@@ -440,8 +444,8 @@ class TestDraw:
 
 
 @noises
-def test_the_network_is_told_the_time_of_its_tokens(noise: Noise) -> None:
-    """T + 1 calls: the last, at 1e-5, removes what noise is left."""
+def test_the_network_is_called_at_the_time_of_its_tokens(noise: Noise) -> None:
+    """T + 1 calls: the last, at 1e-5, removes the remaining noise."""
     network = ExactScored(enumerated(CHAIN), noise, ALPHA)
     start = torch.full((2, 3), MASK)
     start[1] = torch.tensor([0, 1, 2])
@@ -455,8 +459,8 @@ def test_the_network_is_told_the_time_of_its_tokens(noise: Noise) -> None:
     assert torch.equal(states[-1].tokens[1], start[1]) and not states[-1].masked.any()
 
 
-def test_what_is_masked_at_the_end_is_drawn_there() -> None:
-    """Ratios of nothing reveal nothing, until the noise is removed."""
+def test_remaining_masks_are_drawn_at_the_end() -> None:
+    """With ratios near 0 nothing is revealed until the noise is removed."""
     network = ExactScored(enumerated(CHAIN), "absorbing", ALPHA)
     network.log_score = lambda tokens, t: torch.full((*tokens.shape, 3), -50.0)  # type: ignore
     states = list(sampler("euler@3").steps(network, State.blank(4, 3), generator=stream(0)))

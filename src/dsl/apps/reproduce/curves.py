@@ -44,7 +44,7 @@ def read(run: Path) -> dict[str, list[tuple[float, float, float]]]:
 def curves(runs: Mapping[str, Path], path: Path) -> None:
     """Draw a line for every run and estimator."""
     found = {label: read(run) for label, run in runs.items()}
-    with panels(path, 1, 6, 4) as (_, (axis,)):
+    with panels(path, 1, 6.0, 4.0) as (_, (axis,)):
         for label, estimators in found.items():
             for name, points in estimators.items():
                 x, y, _ = zip(*points, strict=True)

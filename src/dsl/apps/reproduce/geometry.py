@@ -63,7 +63,7 @@ def geometry(rays: Rays, names: Sequence[str], path: Path) -> None:
     so two runs draw the same picture.
     """
     plane, snr = rays.principal_plane(), rays.snr.double()
-    with panels(path, 2, 10, 4.2) as (figure, (left, right)):
+    with panels(path, 2, 10.0, 4.2) as (figure, (left, right)):
         for column, name in enumerate(names):
             x, y = plane[:, column].unbind(dim=-1)
             left.plot(x, y, color="#cccccc", linewidth=0.8, zorder=1)
