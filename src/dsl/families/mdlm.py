@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Literal
 
 import torch
 from jaxtyping import Float
-from torch import Tensor, nn
+from torch import Tensor
 
 from dsl.core.alpha import Schedule, ScheduleName, schedule
 from dsl.core.denoiser import Denoiser, Endpoints, require_tokens, wanted
@@ -207,11 +207,8 @@ class MdlmFamily(MaskedFamily):
     name = "mdlm"
     summary = "masked diffusion over token ids: every masked path"
     Options = MdlmOptions
+    Network = MdlmModel
     marks = MappingProxyType({"time_conditioning": False})
-
-    def build(self, shape: MdlmShape) -> nn.Module:
-        """Make an untrained network."""
-        return MdlmModel(shape)
 
     def objective(self, network: MdlmModel, options: MdlmOptions) -> Objective:
         """Train by MDLM's continuous-time bound."""

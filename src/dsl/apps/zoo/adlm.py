@@ -164,11 +164,8 @@ class AdlmFamily(MaskedFamily):
     summary = "masked diffusion that predicts rare tokens first: every masked path"
     Shape = AdlmShape
     Options = AdlmOptions
+    Network = AdlmModel
     llama = False
-
-    def build(self, shape: AdlmShape) -> nn.Module:
-        """Make an untrained network."""
-        return AdlmModel(shape)
 
     def objective(self, network: AdlmModel, options: AdlmOptions) -> Objective:
         """Train both stacks together."""

@@ -13,7 +13,7 @@ from typing import ClassVar, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Float, Int
-from torch import Tensor, nn
+from torch import Tensor
 
 from dsl.conditioning import innermost
 from dsl.core import MASK, Denoiser, Endpoints, Mask, Randomness, Streams, Tokens, permutation
@@ -108,10 +108,7 @@ class ArdmFamily(MaskedFamily):
     name = "ardm"
     summary = "order-agnostic autoregression: every masked path, and steps planned by its losses"
     Options = ArdmOptions
-
-    def build(self, shape: MdlmShape) -> nn.Module:
-        """Make an untrained network."""
-        return ArdmModel(shape)
+    Network = ArdmModel
 
     def objective(self, network: ArdmModel, options: ArdmOptions) -> Objective:
         """Train by the bound over all orders."""

@@ -323,13 +323,10 @@ class CandiFamily(TimedFamily):
     summary = "masked diffusion with Gaussian noise on masked tokens: its own sampler and bound"
     Shape = CandiShape
     Options = CandiOptions
+    Network = CandiModel
     protocol = Mixed
     validated = ("mixed-bound",)
     level = AtMixture
-
-    def build(self, shape: CandiShape) -> nn.Module:
-        """Make an untrained network."""
-        return CandiModel(shape)
 
     def shape(self, vocab_size: int, length: int, chosen: Mapping[str, Any]) -> NetworkShape:
         """Complete a shape; the codebook is a simplex if the vocabulary is small enough."""

@@ -93,10 +93,7 @@ class CdcdFamily(RecallFamily):
     summary = "VP diffusion trained by cross-entropy at SNRs where it falls fastest"
     Shape = CdcdShape
     Options = CdcdOptions
-
-    def build(self, shape: CdcdShape) -> nn.Module:
-        """Make an untrained network."""
-        return RecallModel(shape)
+    Network = RecallModel
 
     def objective(self, network: RecallModel, options: CdcdOptions) -> Objective:
         """Train by cross-entropy under time warping."""

@@ -12,7 +12,7 @@ from typing import ClassVar
 
 import torch
 from jaxtyping import Float, Int
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from dsl.apps.zoo.kernel import Kernel, one_hot
@@ -226,12 +226,9 @@ class D3pmFamily(TimedFamily):
     summary = "discrete diffusion in T steps, by masks or by any token: its own sampler and bound"
     Shape = D3pmShape
     Options = D3pmOptions
+    Network = D3pmModel
     validated = ("vlb",)
     times = (0.25, 0.5, 0.75)
-
-    def build(self, shape: D3pmShape) -> nn.Module:
-        """Make an untrained network."""
-        return D3pmModel(shape)
 
     def protocol_of(self, network: D3pmModel) -> type:
         """Return `Replaced` for uniform noise, where any token may be wrong."""

@@ -13,7 +13,7 @@ from typing import ClassVar
 
 import torch
 from jaxtyping import Float
-from torch import Tensor, nn
+from torch import Tensor
 
 from dsl.apps.zoo.kernel import Kernel, Noise
 from dsl.apps.zoo.timed import (
@@ -294,12 +294,9 @@ class DuoFamily(TimedFamily):
     summary = "uniform-state diffusion with a Gaussian curriculum: its own samplers and bound"
     Shape = DuoShape
     Options = DuoOptions
+    Network = DuoModel
     protocol = Replaced
     validated = ("duo-nelbo",)
-
-    def build(self, shape: DuoShape) -> nn.Module:
-        """Make an untrained network."""
-        return DuoModel(shape)
 
     def objective(self, network: DuoModel, options: DuoOptions) -> Objective:
         """Train by the continuous-time bound."""

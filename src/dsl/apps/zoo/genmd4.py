@@ -15,7 +15,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from dsl.apps.zoo.kernel import Kernel, one_hot
-from dsl.apps.zoo.md4 import MaskedBound, Md4Family, Md4Options, Md4Shape
+from dsl.apps.zoo.md4 import MaskedBound, Md4Family, Md4Options
 from dsl.apps.zoo.timed import TimedModel, TimedShape
 from dsl.core import MASK, Logits, Mask, Randomness, Streams, Tokens, uniform
 from dsl.families import LEAST_TIME, Loss, Moments, Objective, counted, moments, tallied
@@ -155,10 +155,7 @@ class GenMd4Family(Md4Family):
 
     name = "genmd4"
     summary = "masked diffusion with a learned schedule for each token: timed sampler and bound"
-
-    def build(self, shape: Md4Shape) -> nn.Module:
-        """Make an untrained network."""
-        return PacedModel(shape)
+    Network = PacedModel
 
     def objective(self, network: TimedModel, options: Md4Options) -> Objective:
         """Train network and paces by the bound."""

@@ -13,11 +13,11 @@ from typing import Literal
 
 import torch
 from jaxtyping import Float, Int
-from torch import Tensor, nn
+from torch import Tensor
 
 from dsl.apps.zoo.ardm import hidden_losses
 from dsl.core import Mask, Streams, Tokens, permutation, uniform
-from dsl.families import Loss, MaskedFamily, MdlmModel, MdlmShape, Objective, stratified
+from dsl.families import Loss, MaskedFamily, MdlmModel, Objective, stratified
 from dsl.likelihoods import Causal, Effort, Estimator, Roar
 
 Queries = Literal["conditional", "marginal"]
@@ -69,11 +69,8 @@ class MacFamily(MaskedFamily):
     name = "mac"
     summary = "any-order autoregression trained on left-to-right queries: every masked path"
     Options = MacOptions
+    Network = MdlmModel
     validated = ("causal", "roar")
-
-    def build(self, shape: MdlmShape) -> nn.Module:
-        """Make an untrained network."""
-        return MdlmModel(shape)
 
     def objective(self, network: MdlmModel, options: MacOptions) -> Objective:
         """Train on the states of queries."""

@@ -9,7 +9,7 @@ from typing import ClassVar
 
 import torch
 from jaxtyping import Bool, Float
-from torch import Tensor, nn
+from torch import Tensor
 
 from dsl.apps.zoo.kernel import Kernel
 from dsl.apps.zoo.timed import Timed, TimedFamily, TimedModel, TimedShape
@@ -142,11 +142,8 @@ class Md4Family(TimedFamily):
     summary = "masked diffusion with a time input: its own sampler and bound"
     Shape = Md4Shape
     Options = Md4Options
+    Network = TimedModel
     validated = ("nelbo",)
-
-    def build(self, shape: Md4Shape) -> nn.Module:
-        """Make an untrained network."""
-        return TimedModel(shape)
 
     def objective(self, network: TimedModel, options: Md4Options) -> Objective:
         """Train by the bound."""

@@ -184,10 +184,7 @@ class PlaidFamily(RecallFamily):
     summary = "VP diffusion with a learned noise schedule, trained by its likelihood"
     Shape = PlaidShape
     Options = PlaidOptions
-
-    def build(self, shape: PlaidShape) -> nn.Module:
-        """Make an untrained network."""
-        return PlaidModel(shape)
+    Network = PlaidModel
 
     def objective(self, network: PlaidModel, options: PlaidOptions) -> Objective:
         """Train the network by the bound, and the schedule by its variance."""

@@ -291,12 +291,9 @@ class PrismFamily(MaskedFamily):
     name = "prism"
     summary = "masked diffusion that rates its tokens: every masked path, and its own"
     Options = PrismOptions
+    Network = PrismModel
     protocol = Rated
     fresh = ("quality_head.",)
-
-    def build(self, shape: MdlmShape) -> nn.Module:
-        """Make an untrained network."""
-        return PrismModel(shape)
 
     def objective(self, network: PrismModel, options: PrismOptions) -> Objective:
         """Train by PRISM's loss."""

@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Bool, Float
-from torch import Tensor, nn
+from torch import Tensor
 
 from dsl.apps.zoo.kernel import Kernel, one_hot
 from dsl.apps.zoo.timed import (
@@ -267,13 +267,10 @@ class SeddFamily(TimedFamily):
     summary = "score ratios of discrete diffusion, by masks or any tokens: its own samplers"
     Shape = TimedShape
     Options = SeddOptions
+    Network = SeddModel
     protocol = Scored
     validated = ("score-entropy",)
     level = AtScoreTime
-
-    def build(self, shape: TimedShape) -> nn.Module:
-        """Make an untrained network."""
-        return SeddModel(shape)
 
     def objective(self, network: SeddModel, options: SeddOptions) -> Objective:
         """Train by score entropy."""
