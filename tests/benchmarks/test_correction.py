@@ -177,7 +177,7 @@ def test_a_benchmark_goes_on_where_it_stopped(
     assert "second" in capsys.readouterr().out
     bench.main(order)
     assert len(kept.read_text().splitlines()) == 2
-    with pytest.raises(ValueError, match="rows of 3 texts and seed 0, this run has 3 and 1"):
+    with pytest.raises(ValueError, match="rows of 3 texts and seed 1, got 3 and 0"):
         bench.main([*order, "--seed", "1"])
 
 

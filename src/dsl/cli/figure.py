@@ -141,7 +141,9 @@ def _geometry(options: Options, out: Path) -> None:
         encoded = {text: model.encode(text) for text in options.tokens}
         for text, ids in encoded.items():
             if len(ids) != 1:
-                raise ValueError(f"{text!r} must be one token of {model.name}, got {len(ids)}")
+                raise ValueError(
+                    f"{text!r} must be a single token of {model.name}, got {len(ids)} tokens"
+                )
         chosen = [ids[0] for ids in encoded.values()]
     else:
         v = network.config.vocab_size
