@@ -13,7 +13,7 @@ from importlib.metadata import version
 from typing import Any
 
 from dsl import __version__
-from dsl._util.processes import part
+from dsl._util.processes import leave
 from dsl._util.registry import Registry
 from dsl.cli.output import delivered, drop_output, say, suit_the_terminal
 
@@ -95,7 +95,7 @@ def run(verb: str, arguments: Sequence[str]) -> int:
     keep_freed_memory()
     try:
         VERBS[verb].main(arguments)
-        part()
+        leave()
     except BrokenPipeError:
         # The reader has left (`dsl … | head`); what is still buffered has nowhere to go.
         drop_output()

@@ -98,7 +98,7 @@ def require_room(model: Model, text: str, length: int) -> None:
         return
     longest = max(map(len, model.tokenizer.get_vocab()))
     if len(text) > length * (longest + 1):  # a decoder may put a space between two
-        room = f"{model.name} was made for at most" if length <= model.length else "there are"
+        room = f"{model.name} has at most" if length <= model.length else "there are"
         raise ValueError(f"{room} {length} tokens, got a text of {len(text):,} characters")
 
 
