@@ -9,7 +9,9 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
+from dsl._util.files import parse_json
 from dsl._util.processes import this_process
 from dsl.cli.options import OutputOptions
 from dsl.cli.progress import progress
@@ -17,15 +19,24 @@ from dsl.generation import Request, Sample, Sink, Store, run
 
 
 def read_lines(source: Path) -> list[str]:
-    """Read texts, one in every line; - is the standard input."""
+    """Read one text per line; - is the standard input."""
     try:
-        content = sys.stdin.read() if str(source) == "-" else source.read_text(encoding="utf-8")
+        content = _content(source).decode("utf-8")
     except UnicodeDecodeError as error:
         raise ValueError(f"{source} is not UTF-8 text: {error}") from error
-    lines = content.removesuffix("\n").split("\n")
+    lines = content.replace("\r\n", "\n").removesuffix("\n").split("\n")
     if lines == [""]:
         raise ValueError(f"{source} has no texts")
     return lines
+
+
+def read_json(source: Path) -> Any:
+    """Read JSON; - is the standard input."""
+    return parse_json(_content(source), str(source), unique=True)
+
+
+def _content(source: Path) -> bytes:
+    return sys.stdin.buffer.read() if str(source) == "-" else source.read_bytes()
 
 
 def draw(request: Request, options: OutputOptions, command: Sequence[str]) -> None:

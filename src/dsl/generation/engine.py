@@ -18,11 +18,10 @@ from dsl._util.processes import Process
 from dsl._util.validate import sequence
 from dsl._util.validate import text as require_text
 from dsl.checkpoints.loading import Model, loaded
-from dsl.conditioning.evidence import Hints
 from dsl.core.denoiser import Denoiser
 from dsl.generation import prompts as known_text
 from dsl.generation.options import InfillOptions, SampleOptions, keywords
-from dsl.generation.request import Batch, Request, completion, hint_rows, infilling
+from dsl.generation.request import Batch, Request, completion, infilling, model_length
 from dsl.generation.samples import Sample, Store
 from dsl.samplers.base import Sampler
 from dsl.samplers.state import State
@@ -126,7 +125,7 @@ def generate(
     *,
     sampler: str | Sampler = SampleOptions.sampler,
     prompts: Sequence[str] | None = None,
-    hints: Hints | Sequence[Hints] | None = None,
+    hints: Sequence[Any] | None = None,
     **options: Any,
 ) -> list[Sample]:
     """Draw n sequences, given nothing, a beginning, an end, or hints about their positions.
@@ -142,15 +141,14 @@ def generate(
         n: Number of sequences.
         sampler: A sampler, its name, such as "remdm-conf@64:temperature=0.8", or a YAML file.
         prompts: Several beginnings in place of `prompt`; n sequences for each.
-        hints: What is known of each position, in place of prompt and suffix: one list for all
-            sequences, or a list of lists with one for each.
+        hints: A hint for each position, in place of prompt and suffix: one list for all
+            sequences, or one list for each. A hint is an object such as `Confident(2, 0.8)`, or
+            plain data as `dsl sample --hints` reads it: None, "a", {"token": "a",
+            "confidence": 0.8}, {"allowed": ["a", "b"]}, {"n_best": {"a": 0.6}}.
         **options: See below.
     """
     chosen, path = _options(SampleOptions, sampler, n=n, **options)
-    length = chosen.length if chosen.stride is None else None
-    if length is None and hints is not None:
-        length = len(hint_rows(hints)[0])
-    found = loaded(model, length=length)
+    found = loaded(model, length=model_length(chosen, hints))
     return _samples(completion(found, chosen, sampler=path, prompts=prompts, hints=hints))
 
 

@@ -1,13 +1,24 @@
-"""Text that is known, as hints: a prompt, a text with gaps, and the end of a document."""
+"""What is known about a text, as hints: a prompt, gaps, plain data, the end of a document."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any, get_args
 
 from dsl._util.config import cut, shown
+from dsl._util.validate import finite_number, probability, sequence
 from dsl.checkpoints.loading import Model
-from dsl.conditioning.hints import Hint, Known, Unknown
+from dsl.conditioning.hints import (
+    Allowed,
+    Confident,
+    Hint,
+    Hints,
+    Known,
+    NBest,
+    Observed,
+    Unknown,
+)
 from dsl.generation.options import Ending
 
 GAP = re.compile(r"\[(\d+)\]", re.ASCII)
@@ -84,6 +95,86 @@ def parse_gaps(model: Model, text: str) -> list[Hint]:
     if not any(isinstance(hint, Unknown) for hint in hints):
         raise ValueError(f"the text has no gap: write one as [12], got {shown(text)}")
     return hints
+
+
+def hint_rows(hints: Any) -> Sequence[Any]:
+    """Return the rows of hints: a batch is a list of lists, anything else is a single row."""
+    if not sequence("hints", hints, "hints, one for each position"):
+        raise ValueError("hints must describe at least one position, got none")
+    return hints if all(isinstance(row, list) for row in hints) else [hints]
+
+
+def read_hints(model: Model, data: Any) -> list[Hints]:
+    """Read one row of hints, or a list of rows; each row has one entry per position.
+
+    An entry is a hint object, plain data (the form of `dsl sample --hints FILE`), or a list of
+    these, which add up:
+
+    - null: unknown
+    - "a": the token with this text, leading space included
+    - {"token": "a", "confidence": 0.8}: read with this probability of being right
+    - {"token": "a", "snr": 2.0}: observed through the channel
+    - {"allowed": ["a", "b"]}: one of these
+    - {"n_best": {"a": 0.6, "b": 0.3}}: candidates; all other tokens share the remaining mass
+    """
+    tokens: dict[str, int] = {}
+
+    def token(text: Any) -> int:
+        if not isinstance(text, str):
+            raise ValueError(f"a token must be written as text, got {shown(text)}")
+        if text not in tokens:
+            ids = model.encode(text, inside=True)
+            if len(ids) != 1:
+                raise ValueError(
+                    f"{shown(text)} must be one token of {model.name}, got {len(ids)} tokens"
+                )
+            tokens[text] = ids[0]
+        return tokens[text]
+
+    def several(entry: Any) -> Any:
+        if isinstance(entry, list | tuple):
+            return tuple(one(each) for each in entry)
+        return one(entry)
+
+    def one(entry: Any) -> Hint:
+        if isinstance(entry, get_args(Hint)):
+            return entry  # type: ignore[no-any-return]
+        if entry is None:
+            return Unknown()
+        if isinstance(entry, str):
+            return Known(token(entry))
+        match entry:
+            case {"token": text, "confidence": confidence, **rest} if not rest:
+                return Confident(token(text), probability("confidence", confidence))
+            case {"token": text, "snr": snr, **rest} if not rest:
+                return Observed(token(text), finite_number("snr", snr, least=0.0))
+            case {"token": text, **rest} if not rest:
+                return Known(token(text))
+            case {"allowed": texts, **rest} if not rest:
+                listed = sequence("allowed", texts, "tokens")
+                return Allowed(tuple(map(token, listed)))
+            case {"n_best": Mapping() as shares, **rest} if not rest:
+                return NBest(
+                    {token(t): probability(f"n_best of {t!r}", p) for t, p in shares.items()}
+                )
+        raise ValueError(f"expected {FORMS}; got {cut(repr(entry))}")
+
+    rows: list[Hints] = []
+    for number, row in enumerate(hint_rows(data)):
+        found = []
+        for position, entry in enumerate(row):
+            try:
+                found.append(several(entry))
+            except ValueError as error:
+                raise ValueError(f"hints, row {number}, position {position}: {error}") from None
+        rows.append(found)
+    return rows
+
+
+FORMS = (
+    'null, a token such as "a", {"token": "a", "confidence": 0.8}, {"token": "a", "snr": 2.0}, '
+    '{"allowed": ["a", "b"]} or {"n_best": {"a": 0.6}}'
+)
 
 
 def require_gap(text: str) -> None:

@@ -16,7 +16,6 @@ from typing import Any
 import torch
 
 from dsl._util.config import shown
-from dsl._util.validate import sequence
 from dsl.checkpoints.loading import Model
 from dsl.conditioning.automaton import IMPOSSIBLE, Automaton, matching
 from dsl.conditioning.evidence import Evidence, Hints, given
@@ -199,13 +198,20 @@ def _given(start: State, end: int | None) -> list[int]:
     return found
 
 
+def model_length(options: SampleOptions, hints: Any = None) -> int | None:
+    """Return the length to load an oracle of any length with; None if nothing determines it."""
+    if options.length is not None and options.stride is None:
+        return options.length
+    return None if hints is None else len(known_text.hint_rows(hints)[0])
+
+
 def completion(
     model: Model,
     options: SampleOptions,
     *,
     sampler: Sampler | None = None,
     prompts: Sequence[str] | None = None,
-    hints: Hints | Sequence[Hints] | None = None,
+    hints: Any = None,
 ) -> Request:
     """Request sequences that begin and end with given texts, or follow hints.
 
@@ -214,11 +220,11 @@ def completion(
         options: Everything else.
         sampler: A sampler in place of the one that the options name.
         prompts: Several beginnings in place of `options.prompt`; n sequences for each.
-        hints: What is known of each position, in place of prompt and suffix: one list for all
-            sequences, or a list of lists with one for each.
+        hints: A hint for each position, in place of prompt and suffix: one list for all
+            sequences, or one list for each. `prompts.read_hints` has the plain forms.
     """
     options.check()
-    known = None if hints is None else hint_rows(hints)
+    known = None if hints is None else known_text.read_hints(model, hints)
     if known is not None and (options.prompt or options.suffix or prompts):
         raise ValueError("give a prompt or hints, not both: hints can hold Known tokens")
     length = model.length if options.length is None else options.length
@@ -238,7 +244,7 @@ def completion(
         form=None if options.match is None else allowed(model, options.match),
         guidance=options.guidance,
         batch_size=options.batch_size,
-        given="hints" if hints is not None else _described(options, known[0], texts, prompts),
+        given=_described(options, known, None if hints is not None else texts, prompts is not None),
     )
 
 
@@ -307,15 +313,6 @@ def _strided(sampler: Sampler, model: Model, length: int, stride: int | None) ->
     return Strided(sampler, model.length, stride)
 
 
-def hint_rows(hints: Hints | Sequence[Hints]) -> Sequence[Hints]:
-    """Return the hints of every sequence: a single row, or several."""
-    if not sequence("hints", hints, "hints, one for each position"):
-        raise ValueError("hints must describe at least one position, got none")
-    # A row of hints holds observations, or tuples of them; a batch holds rows, which are lists.
-    batch = all(isinstance(row, list) for row in hints)
-    return hints if batch else [hints]  # type: ignore[list-item, return-value]
-
-
 def _hinted(rows: Sequence[Hints], options: SampleOptions) -> tuple[int, int]:
     """Return length and number of versions of hinted sequences."""
     if len(rows) not in (1, options.n):
@@ -326,22 +323,29 @@ def _hinted(rows: Sequence[Hints], options: SampleOptions) -> tuple[int, int]:
 
 
 def _described(
-    options: SampleOptions, row: Hints, texts: Sequence[str], prompts: Sequence[str] | None
+    options: SampleOptions, rows: Sequence[Hints], texts: Sequence[str] | None, many: bool
 ) -> str:
-    gap = sum(isinstance(hint, Unknown) for hint in row)
-    room = f"[{gap}]" if prompts is None else "[…]"
+    """Name what is known: a prompt itself, or a hash of many prompts or of hints."""
     form = "" if options.match is None else f" matching {options.match}"
-    known = [f"{text}{room}{options.suffix}{form}" for text in texts]
-    return _recorded(known, prompts is not None, options.guidance)
+    if texts is None:
+        hashed = _hash([repr(row) for row in rows])
+        return f"hints {hashed}{form}{_weight(options.guidance)}"
+    gap = "…" if many else sum(isinstance(hint, Unknown) for hint in rows[0])
+    known = [f"{text}[{gap}]{options.suffix}{form}" for text in texts]
+    return _recorded(known, many, options.guidance)
 
 
 def _recorded(texts: Sequence[str], many: bool, guidance: float) -> str:
-    """Name what is known: the text itself, or a hash of many."""
-    often = "" if guidance == 1 else f", counted {guidance:g} times"
-    if not many:
-        return f"{texts[0]}{often}"
-    digest = hashlib.sha256("\n".join(texts).encode()).hexdigest()[:16]
-    return f"{len(texts)} texts {digest}{often}"
+    named = f"{len(texts)} texts {_hash(texts)}" if many else texts[0]
+    return f"{named}{_weight(guidance)}"
+
+
+def _weight(guidance: float) -> str:
+    return "" if guidance == 1 else f", counted {guidance:g} times"
+
+
+def _hash(texts: Sequence[str]) -> str:
+    return hashlib.sha256("\n".join(texts).encode()).hexdigest()[:16]
 
 
 def allowed(model: Model, pattern: str) -> Automaton:
