@@ -30,16 +30,17 @@ class Options(JudgeSettings):
     and need no hub access; the paper's protocol uses GPT-2 Large for both. Scores from different
     judges are not comparable.
 
-    `dsl evaluate MEASURE MODEL CORPUS` measures a model instead: repair (how much damage it
-    restores), divergence (from the known source of its corpus).
-
-    With --judge moses the samples are SMILES, measured by the MOSES benchmark (extra molecules):
-    validity, uniqueness, novelty, diversity, and distance to its test sets.
+    `dsl evaluate MEASURE MODEL CORPUS` measures a model instead of samples. `--judge BENCHMARK`
+    measures samples with a benchmark of their own: moses takes SMILES and measures validity,
+    uniqueness, novelty, diversity, and distance to its test sets (extra molecules).
 
     Example: dsl evaluate samples.jsonl --out result.json
     """
 
-    choices: ClassVar[dict[str, str]] = {"Measures of models": "dsl.measures"}
+    choices: ClassVar[dict[str, str]] = {
+        "Measures of models": "dsl.measures",
+        "Benchmarks": "dsl.benchmarks",
+    }
     samples: tyro.conf.Positional[Path]
     """Samples file written by `dsl sample`."""
     model: str | None = None

