@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shlex
-import statistics
 import sys
 import time
 from collections.abc import Sequence
@@ -16,6 +15,7 @@ from dsl._util.processes import this_process
 from dsl.cli.options import OutputOptions
 from dsl.cli.progress import progress
 from dsl.generation import Request, Sample, Sink, Store, run
+from dsl.likelihoods import Mean
 
 
 def read_lines(source: Path) -> list[str]:
@@ -68,15 +68,16 @@ def draw(request: Request, options: OutputOptions, command: Sequence[str]) -> No
 
 
 def _report(store: Store, options: OutputOptions, seconds: float, drawn: int) -> None:
-    nfe = [sample.nfe for sample in store.samples.values()]
-    tokens = sum(len(sample.tokens) for sample in store.samples.values()) / len(nfe) * drawn
+    samples = store.samples.values()
+    nfe = Mean.of([sample.nfe for sample in samples]).to_dict()
+    tokens = sum(len(sample.tokens) for sample in samples) / len(samples) * drawn
     report = {
         "n": len(store.samples),
         "drawn_now": drawn,
         "seconds": round(seconds, 3),
         "tokens_per_second": round(tokens / seconds, 1) if drawn else None,
-        "nfe_mean": statistics.fmean(nfe),
-        "nfe_stderr": statistics.stdev(nfe) / len(nfe) ** 0.5 if len(nfe) > 1 else None,
+        "nfe_mean": nfe["mean"],
+        "nfe_stderr": nfe["stderr"],
         "out": str(options.out) if options.out else None,
         **store.about,
     }

@@ -21,7 +21,7 @@ from dsl.core.denoiser import Denoiser, Endpoints, at_once
 from dsl.core.streams import Streams
 from dsl.core.types import MASK, Tokens
 from dsl.families.levels import Level, Unpadded
-from dsl.likelihoods.estimate import require_logits
+from dsl.likelihoods.estimate import deviation, require_logits
 
 
 @torch.no_grad()
@@ -261,4 +261,4 @@ def _bootstrap(found: Answers, bins: int, resamples: int, seed: int) -> float:
         drawn = torch.randint(len(rows), (len(rows),), generator=generator).tolist()
         chosen = torch.cat([rows[i] for i in drawn])
         values.append(reliability(found.confidence[chosen], found.correct[chosen], bins=bins).ece)
-    return float(torch.tensor(values).std())
+    return deviation(values)

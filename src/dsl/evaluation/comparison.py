@@ -13,7 +13,7 @@ from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from functools import cache as memoised
 from pathlib import Path
-from statistics import fmean, stdev
+from statistics import fmean
 from typing import Any
 
 import torch
@@ -28,6 +28,7 @@ from dsl.generation.engine import Sink, run
 from dsl.generation.options import SampleOptions
 from dsl.generation.request import Request, completion, named_sampler, require_fit
 from dsl.generation.samples import IDENTITY, read
+from dsl.likelihoods.estimate import Mean
 
 
 @dataclass(frozen=True)
@@ -163,9 +164,10 @@ def summarise(results: Mapping[Cell, dict[str, Any]]) -> list[dict[str, Any]]:
             values = [r["scores"][name]["mean"] for r in found]
             if None in values:
                 continue  # too short to say
-            row[name] = fmean(values)
+            mean = Mean.of(values)
+            row[name] = mean.mean
             if len(values) > 1:
-                row[f"{name}_stderr"] = stdev(values) / len(values) ** 0.5
+                row[f"{name}_stderr"] = mean.stderr
             elif "stderr" in found[0]["scores"][name]:
                 row[f"{name}_stderr"] = found[0]["scores"][name]["stderr"]
         rows.append(row)

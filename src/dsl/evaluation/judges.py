@@ -194,25 +194,18 @@ class Scored:
     tokens: Float[Tensor, "n"]
     characters: Float[Tensor, "n"]
 
-    def perplexity(self) -> tuple[float, float]:
+    def perplexity(self) -> Mean:
         """Return exp(Σ nats / Σ tokens)."""
-        found = self._ratio(self.nats, self.tokens)
-        return math.exp(found.mean), math.exp(found.mean) * found.stderr
+        found = self.nats_per_token()
+        return Mean(math.exp(found.mean), math.exp(found.mean) * found.stderr)
 
-    def nats_per_token(self) -> tuple[float, float]:
+    def nats_per_token(self) -> Mean:
         """Return Σ nats / Σ tokens."""
-        found = self._ratio(self.nats, self.tokens)
-        return found.mean, found.stderr
+        return Mean.ratio(self.nats, self.tokens)
 
-    def bits_per_character(self) -> tuple[float, float]:
+    def bits_per_character(self) -> Mean:
         """Return Σ bits / Σ characters, which does not depend on how words fall into tokens."""
-        found = self._ratio(self.nats / math.log(2), self.characters)
-        return found.mean, found.stderr
-
-    @staticmethod
-    def _ratio(amounts: Float[Tensor, "n"], counts: Float[Tensor, "n"]) -> Mean:
-        # a single text has neither a spread nor an error of its own
-        return Mean.ratio(amounts, counts, torch.full_like(amounts, math.nan))
+        return Mean.ratio(self.nats / math.log(2), self.characters)
 
 
 def _unpacked(transformers: Any, folder: Path) -> Path:

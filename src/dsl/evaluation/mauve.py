@@ -10,13 +10,14 @@ import io
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
-from statistics import fmean, stdev
+from statistics import fmean
 from typing import Any
 
 import numpy as np
 from jaxtyping import Float
 
 from dsl._util.extras import require
+from dsl.likelihoods.estimate import deviation
 
 PAPER_SEED = 25
 
@@ -64,8 +65,8 @@ def mauve(
     return Mauve(
         values[0],
         fmean(values),
-        stdev(values) if len(values) > 1 else float("nan"),
-        stdev(again) if len(again) > 1 else float("nan"),
+        deviation(values),
+        deviation(again),
         k,
     )
 

@@ -141,7 +141,7 @@ def repaired(network: Any, protocol: type, probes: Probes) -> dict[str, Mean]:
             fills = beam(network, words.read, BEST)
             right = (fills == words.text.unsqueeze(1)).all(dim=2)
             shares |= {"word_top1": right[:, 0], f"word_top{BEST}": right.any(dim=1)}
-    return {name: _mean(share.double().cpu()) for name, share in shares.items()}
+    return {name: Mean.of(share, torch.zeros(len(share))) for name, share in shares.items()}
 
 
 def beam(network: Any, read: Tokens, width: int) -> Int[Tensor, "b w l"]:
@@ -204,10 +204,6 @@ def _ranked(kind: str, logits: Float[Tensor, "n v"], wanted: Tensor) -> dict[str
     require_logits(logits)
     best = logits.topk(min(BEST, logits.shape[-1]), dim=-1).indices == wanted.unsqueeze(1)
     return {f"{kind}_top1": best[:, 0], f"{kind}_top{BEST}": best.any(dim=1)}
-
-
-def _mean(values: Float[Tensor, "n"]) -> Mean:
-    return Mean.of(values, torch.zeros_like(values))
 
 
 def _batches(whole: Damage, network: Network) -> list[Damage]:

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from jaxtyping import Float
 from tokenizers import Tokenizer
 
@@ -26,6 +25,7 @@ from dsl.evaluation.causal_judge import Teacher, is_ours
 from dsl.evaluation.judges import Judge, digest
 from dsl.evaluation.mauve import PAPER_SEED, mauve
 from dsl.generation.samples import Sample
+from dsl.likelihoods.estimate import Mean
 from dsl.version import __version__
 
 TEXTS = {
@@ -300,17 +300,14 @@ class Measure:
             raise ValueError("all texts are empty; nothing can be said about them")
         if self.settings.judge is not None:
             self.tell("scoring with the language model")
-            values: dict[str, tuple[float, float]] = {}
             if is_ours(self.settings.judge):
                 teacher = self._teacher(self.settings.judge)
                 scored = teacher.score(texts, ids, self.tokenizer)
-                values["judged_nats"] = scored.nats_per_token()
+                scores["judged_nats"] = scored.nats_per_token().to_dict()
             else:
                 scored = self._judge(self.settings.judge).score(texts, most=self.settings.most)
-            values["genppl"] = scored.perplexity()
-            values["judged_bits"] = scored.bits_per_character()
-            for name, value in values.items():
-                scores[name] = dict(zip(("mean", "stderr"), value, strict=True))
+            scores["genppl"] = scored.perplexity().to_dict()
+            scores["judged_bits"] = scored.bits_per_character().to_dict()
         if self.settings.features is not None:
             p, q = self._features(self.reference.texts), self._features(texts)
             self.tell("clustering")
@@ -354,12 +351,8 @@ class Measure:
 
 
 def _mean(values: Sequence[float]) -> dict[str, float | None]:
-    """Average with its standard error, leaving out texts too short to say."""
-    good = torch.tensor([v for v in values if not math.isnan(v)], dtype=torch.float64)
-    if not len(good):
-        return {"mean": None, "stderr": None}
-    stderr = float(good.std()) / math.sqrt(len(good)) if len(good) > 1 else None
-    return {"mean": float(good.mean()), "stderr": stderr}
+    """Average values without NaN, which stands for texts that are too short."""
+    return Mean.of([value for value in values if not math.isnan(value)]).to_dict()
 
 
 def _finite(value: Any) -> Any:

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from dsl.likelihoods.estimate import Estimator as Estimator
     from dsl.likelihoods.estimate import Kind as Kind
     from dsl.likelihoods.estimate import Mean as Mean
+    from dsl.likelihoods.estimate import deviation as deviation
     from dsl.likelihoods.estimate import require_draws as require_draws
     from dsl.likelihoods.estimate import require_logits as require_logits
     from dsl.likelihoods.path_audit import audit as audit

@@ -6,10 +6,10 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from statistics import stdev
 from typing import Any
 
 import numpy as np
+import torch
 
 from dsl._util.extras import require
 from dsl.apps.molecules import chemistry, distances
@@ -17,6 +17,7 @@ from dsl.apps.molecules.chemistry import features
 from dsl.apps.molecules.distances import Molecules, Reference
 from dsl.apps.molecules.published import hashes
 from dsl.evaluation import MOLECULES
+from dsl.likelihoods import Mean, deviation
 
 Score = dict[str, Any]
 Tell = Callable[[str], None]
@@ -97,14 +98,14 @@ class Benchmark:
             names = enumerate(chemistry.PROPERTIES)
             measures |= {f"{name.lower()}_{split}": partial(moved, i) for i, name in names}
         found = {name: self._bootstrapped(rule, len(alike)) for name, rule in measures.items()}
-        return {f"snn_{split}": _mean(alike)} | found
+        return {f"snn_{split}": mean_of(alike)} | found
 
     def _bootstrapped(self, rule: Callable[[distances.Weights | None], float], n: int) -> Score:
         """Measure, and measure again with molecules drawn anew: what other samples would give."""
         draw = np.random.default_rng(self.seed)
         even = np.full(n, 1 / n)
         again = [rule(draw.multinomial(n, even).astype(float)) for _ in range(self.resamples)]
-        return _score(rule(None), float(np.std(again, ddof=1)) if len(again) > 1 else math.nan, n)
+        return _score(rule(None), deviation(again), n)
 
 
 def share(hits: Sequence[bool]) -> Score:
@@ -123,17 +124,13 @@ def unique(spelled: Sequence[str], most: int) -> Score:
     if not groups:
         return _score(math.nan, math.nan, 0)
     value = len(set(groups[0])) / len(groups[0])
-    return _score(value, stdev(shares) if len(shares) > 1 else math.nan, len(groups[0]))
+    return _score(value, deviation(shares), len(groups[0]))
 
 
-def mean_of(values: Sequence[float]) -> Score:
+def mean_of(values: Sequence[float] | np.ndarray) -> Score:
     """Average with its standard error."""
-    return _mean(np.array(values))
-
-
-def _mean(values: np.ndarray) -> Score:
-    error = float(values.std(ddof=1)) / math.sqrt(len(values)) if len(values) > 1 else math.nan
-    return _score(float(values.mean()), error, len(values))
+    found = Mean.of(torch.as_tensor(values, dtype=torch.float64))
+    return _score(found.mean, found.stderr, len(values))
 
 
 def diversity(molecules: Molecules, device: str = "cpu") -> dict[str, Score]:
@@ -143,13 +140,12 @@ def diversity(molecules: Molecules, device: str = "cpu") -> dict[str, Score]:
     what each molecule contributes.
     """
     once, squared = distances.closeness(molecules.fingerprints, device=device)
-    n = len(once)
-    roots = np.sqrt(squared)
-    errors = [2 * float(held.std(ddof=1)) / math.sqrt(n) for held in (once, squared)]
+    n, root = len(once), float(np.sqrt(squared).mean())
+    errors = [2 * Mean.of(torch.from_numpy(held)).stderr for held in (once, squared)]
     return {
         "int_div": _score(1 - float(once.mean()), errors[0], n),
         # the delta method: a root moves by its argument's error over twice itself
-        "int_div2": _score(1 - float(roots.mean()), errors[1] / (2 * float(roots.mean())), n),
+        "int_div2": _score(1 - root, errors[1] / (2 * root), n),
     }
 
 
