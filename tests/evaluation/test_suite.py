@@ -168,7 +168,7 @@ def test_features_are_the_last_tokens_state(judge: Path) -> None:
     with torch.no_grad():
         out = loaded.network(input_ids=torch.tensor([[97, 98, 99]]), output_hidden_states=True)
     np.testing.assert_allclose(rows[0], out.hidden_states[-1][0, -1], rtol=1e-4, atol=1e-5)
-    with pytest.raises(ValueError, match="a text is empty"):
+    with pytest.raises(ValueError, match="must not be empty"):
         loaded.score([""])
 
 

@@ -11,7 +11,7 @@ from dsl.apps.stories import corpus as stories
 from dsl.checkpoints.loading import BUNDLED
 from dsl.cli.main import main
 from dsl.data.tokenizers import byte_level
-from dsl.evaluation.causal_judge import Teacher, is_ours
+from dsl.evaluation.judges import Teacher, is_ours
 from tests.llamas import small_teacher
 
 

@@ -19,7 +19,7 @@ from dsl.core.oracle import Enumerated
 from dsl.core.sphere import simplex
 from dsl.data import tokenizers
 from dsl.data.document_ends import padding
-from dsl.evaluation.texts import likelihood
+from dsl.evaluation.scoring import likelihood
 from dsl.generation import InfillOptions, generate, infill, infilling
 from dsl.generation.prompts import ended
 from dsl.samplers.base import Chain, redrawn

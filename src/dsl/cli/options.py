@@ -63,6 +63,24 @@ class Checked(Protocol):
 
 
 @dataclass(frozen=True, kw_only=True)
+class CorpusOptions:
+    """A model, a corpus, and how to measure one on the other."""
+
+    model: tyro.conf.Positional[str]
+    """Bundled model such as text8-tiny, checkpoint directory, hub id, or oracle."""
+    corpus: tyro.conf.Positional[str]
+    """Text file, .jsonl file with a "text" field per line, or corpus name (see `dsl data`)."""
+    seed: int = 0
+    """Random seed."""
+    json: bool = False
+    """Print JSON instead of a table."""
+    device: str = "cpu"
+    """Device of the network, such as cuda:0."""
+    cache: Path | None = None
+    """Cache directory for corpora."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class OutputOptions:
     """Model to sample from, and where to write its texts."""
 

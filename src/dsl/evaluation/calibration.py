@@ -74,7 +74,7 @@ def reliability(
     """Sort answers into bins ((i-1)/bins, i/bins] of confidence."""
     if not len(confidence):
         raise ValueError("calibration needs at least one answer, got none")
-    index = (confidence.double() * bins).ceil().long().clamp(1, bins) - 1
+    index = _bin(confidence, bins)
     count = torch.bincount(index, minlength=bins)
     sums = [
         torch.bincount(index, weights=values.double(), minlength=bins)
@@ -84,6 +84,10 @@ def reliability(
         [float(t / c) if c else None for t, c in zip(total, count, strict=True)] for total in sums
     ]
     return Reliability(tuple(means[0]), tuple(means[1]), tuple(count.tolist()))
+
+
+def _bin(confidence: Float[Tensor, "n"], bins: int) -> Int[Tensor, "n"]:
+    return (confidence.double() * bins).ceil().long().clamp(1, bins) - 1
 
 
 @dataclass(frozen=True)
@@ -252,13 +256,19 @@ def calibrate(
 
 
 def _bootstrap(found: Answers, bins: int, resamples: int, seed: int) -> float:
-    """Resample whole sequences, because the positions of one depend on each other."""
+    """Return the deviation of the ECE over resampled sequences.
+
+    Whole sequences are resampled, because the positions of one depend on each other.
+    """
     generator = torch.Generator().manual_seed(seed)
-    names = found.sequence.unique()
-    rows = [(found.sequence == name).nonzero().squeeze(1) for name in names]
+    names, sequence = found.sequence.unique(return_inverse=True)
+    n = len(names)
+    cell = sequence * bins + _bin(found.confidence, bins)
+    gap = torch.bincount(cell, (found.confidence - found.correct.double()).double(), n * bins)
+    size = torch.bincount(sequence, minlength=n).double()
     values = []
     for _ in range(resamples):
-        drawn = torch.randint(len(rows), (len(rows),), generator=generator).tolist()
-        chosen = torch.cat([rows[i] for i in drawn])
-        values.append(reliability(found.confidence[chosen], found.correct[chosen], bins=bins).ece)
+        drawn = torch.randint(n, (n,), generator=generator)
+        gaps = gap.view(n, bins)[drawn].sum(dim=0)
+        values.append(float(gaps.abs().sum() / size[drawn].sum()))
     return deviation(values)

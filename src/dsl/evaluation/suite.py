@@ -21,8 +21,7 @@ from dsl.data.documents import Kind, blocks
 from dsl.data.tokenizers import decode, ends
 from dsl.data.windows import tokenise
 from dsl.evaluation import diversity
-from dsl.evaluation.causal_judge import Teacher, is_ours
-from dsl.evaluation.judges import Judge, digest
+from dsl.evaluation.judges import Judge, Teacher, digest, is_ours
 from dsl.evaluation.mauve import PAPER_SEED, mauve
 from dsl.generation.samples import Sample
 from dsl.likelihoods.estimate import Mean
