@@ -114,7 +114,7 @@ def test_another_jobs_file_is_not_touched(
     run(capsys, "sample", *toy, "--out", str(out))
     before = out.read_bytes()
     error = fails(capsys, "sample", *toy, "--out", str(out), "--seed", "1", "--sampler", "roar")
-    assert "holds another job: its sampler, seed differ" in error
+    assert "holds another request: its sampler, seed differ" in error
     assert out.read_bytes() == before
     run(capsys, "sample", *toy, "--out", str(out), "--seed", "1", "--overwrite")
     assert read(out)[0]["seed"] == 1
@@ -171,7 +171,7 @@ def test_a_full_specification(capsys: pytest.CaptureFixture[str], tmp_path: Path
         (["sample", "--model", "oracle:cyclic-7", "--length", "8"], "7 tokens, not of 8"),
         (
             ["sample", "--length", "3", "--prompt", "abcd", *LETTERS],
-            "the prompt has 4 tokens, the sequence 3",
+            "the prompt has 4 tokens, the sequence only 3",
         ),
         (["sample", "--prompt", "Z", *LETTERS], "outside the model's vocabulary: 'Z'"),
         (["infill", "abc"], "has no gap"),

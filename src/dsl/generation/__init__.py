@@ -1,7 +1,7 @@
 """Draw text: one request, one run.
 
-`generate` and `infill` are what most programs need. A `Request` says what to draw, `run` draws it
-into a `Sink`.
+Most programs need only `generate` and `infill`. Below them, a `Request` describes what to draw and
+`run` draws it into a `Sink`.
 """
 
 from typing import TYPE_CHECKING

@@ -27,7 +27,7 @@ BRACKETED = re.compile(r"\[[^\[\]]*\]")
 
 
 def prompted(model: Model, prompt: str, length: int, suffix: str = "") -> list[Hint]:
-    """Begin a sequence with a text, and end it with another; what is between them is unknown."""
+    """Return hints for a sequence that begins with a prompt and ends with a suffix."""
     for text in (prompt, suffix):
         require_room(model, text, length)
     before = [*_opening(model), *model.encode(prompt)] if prompt else []
@@ -35,21 +35,21 @@ def prompted(model: Model, prompt: str, length: int, suffix: str = "") -> list[H
     gap = length - len(before) - len(after)
     if gap < 0:
         given = "prompt and suffix have" if suffix else "the prompt has"
-        raise ValueError(f"{given} {length - gap} tokens, the sequence {length}")
+        raise ValueError(f"{given} {length - gap} tokens, the sequence only {length}")
     return [*map(Known, before), *[Unknown()] * gap, *map(Known, after)]
 
 
 def ended(model: Model, hints: Sequence[Hint], ending: Ending = "unknown") -> list[Hint]:
-    """Let a text of a document be followed by its end, by room to write in, or by nothing.
+    """Add what follows a document's text: its end, room for a continuation, or nothing.
 
-    Of a model that was not trained on documents, a text is a part of one and stays as it is. After
-    the end comes padding, up to the model's length, unless documents shared its blocks.
+    Padding follows the end up to the model's length, unless documents shared blocks in training.
+    Hints for other models are returned unchanged.
     """
     if not model.documents:
         if ending != "unknown":
             raise ValueError(
                 f"{model.name} was not trained on documents, so its texts have no end: "
-                f"leave ending={ending!r} out"
+                f"ending must be 'unknown', got {ending!r}"
             )
         return list(hints)
     assert model.end is not None
@@ -68,14 +68,14 @@ def padding_after(model: Model, length: int, ending: Ending = "unknown") -> int:
 
 
 def _opening(model: Model) -> list[int]:
-    """Return the special that the model's documents begin with, if they do."""
+    """Return the special tokens that the model's documents begin with."""
     return model.ends[0] if model.documents else []
 
 
 def parse_gaps(model: Model, text: str) -> list[Hint]:
-    """Read a text with gaps as what is known of each position.
+    """Turn a text with gaps into hints.
 
-    Where the tokens of words bring the space before them along, a space before a gap is the gap's.
+    If word tokens include the space before them, a space before a gap belongs to the gap.
     """
     hints: list[Hint] = []
     parts = re.split(r"(\[[0-9]+\])", text)
@@ -90,7 +90,7 @@ def parse_gaps(model: Model, text: str) -> list[Hint]:
                 got = cut(" ".join(other[0].split()))
                 raise ValueError(f"a gap is written as its length, such as [12]; got {got}")
             hints += [Known(token) for token in model.encode(part, inside=bool(hints))]
-        if len(hints) > model.length:  # now: a long text may have many gaps more
+        if len(hints) > model.length:  # before reading on: the text may be long
             model.require_length(len(hints))
     if not any(isinstance(hint, Unknown) for hint in hints):
         raise ValueError(f"the text has no gap: write one as [12], got {shown(text)}")
@@ -178,28 +178,28 @@ FORMS = (
 
 
 def require_gap(text: str) -> None:
-    """Refuse a text without a gap; a gap that is written wrongly is refused where it is read."""
+    """Raise an error for a text without brackets; `parse_gaps` checks the gaps themselves."""
     if not GAP.search(text) and not BRACKETED.search(text):
         raise ValueError(f"the text has no gap: write one as [12], got {shown(text)}")
 
 
 def require_room(model: Model, text: str, length: int) -> None:
-    """Refuse a text that has more tokens than there is room for, however they fall, unencoded."""
+    """Raise an error for a text that is too long under any tokenization, without encoding it."""
     if model.tokenizer is None or len(text) <= length:
         return
     longest = max(map(len, model.tokenizer.get_vocab()))
     if len(text) > length * (longest + 1):  # a decoder may put a space between two
-        room = f"{model.name} was made for at most" if length <= model.length else "there are"
-        raise ValueError(f"{room} {length} tokens, got a text of {len(text):,} characters")
+        room = f"{model.name} was made for" if length <= model.length else "the sequence has"
+        raise ValueError(f"{room} at most {length} tokens, got {len(text):,} characters")
 
 
 def count_characters(text: str) -> int:
-    """Count characters and gaps: the length of an oracle's text, whose tokens are characters."""
+    """Return the length of a text in characters and gaps, which is its length for an oracle."""
     return len(GAP.sub("", text)) + sum(gap_size(size) for size in GAP.findall(text))
 
 
 def gap_size(digits: str, longest: int = LONGEST_GAP) -> int:
-    """Read the length of a gap, which must be between 1 token and the longest sequence."""
+    """Return the length of a gap, between 1 and the longest sequence."""
     size = int(digits) if len(digits) <= 9 else None
     if size is None or not 1 <= size <= longest:
         shown = digits if len(digits) <= 12 else f"{digits[:12]}…"
