@@ -188,7 +188,7 @@ def test_a_network_with_a_clock_is_told_the_level() -> None:
 
 
 def test_what_cannot_be_calibrated_is_said() -> None:
-    with pytest.raises(ValueError, match="needs 4 at least, got 3"):
+    with pytest.raises(ValueError, match="needs at least 4, got 3"):
         calibrate_at(CHAIN, draws(3), AtSNR(1.0))
     with pytest.raises(ValueError, match="at least one answer"):
         reliability(torch.zeros(0), torch.zeros(0, dtype=torch.bool))

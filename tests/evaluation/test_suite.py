@@ -104,7 +104,7 @@ class TestMauve:
             mauve(self.cloud, self.same[:10], buckets=20)
         broken = self.same.copy()
         broken[0, 0] = np.nan
-        with pytest.raises(ValueError, match="not finite"):
+        with pytest.raises(ValueError, match="must be finite"):
             mauve(self.cloud, broken)
 
 

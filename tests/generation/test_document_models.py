@@ -139,7 +139,7 @@ def test_a_model_of_windows_knows_no_documents() -> None:
     plain = replace(documents(), documents=False)
     assert plain.document([0, 2, 2]) == [0, 2, 2]
     report = likelihood(plain, "abba", only=["roar"], budget=8)
-    with pytest.raises(ValueError, match="no whole documents were scored"):
+    with pytest.raises(ValueError, match="has scored no whole documents"):
         report.bits_per_document("roar")
     assert "bits_per_document" not in report.to_dict()["roar"]
     with pytest.raises(ValueError, match="so its texts have no end"):

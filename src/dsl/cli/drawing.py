@@ -1,4 +1,4 @@
-"""What `dsl sample` and `dsl infill` share: texts from files, progress and summary."""
+"""Shared by `dsl sample` and `dsl infill`: reading files, progress and summary."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def _content(source: Path) -> bytes:
 
 
 def draw(request: Request, options: OutputOptions, command: Sequence[str]) -> None:
-    """Draw the sequences that are missing, write or print them, and sum up."""
+    """Draw the missing sequences, write or print them, and print a summary."""
     process = this_process()
     began, drawn = time.monotonic(), 0
     silent = options.out is not None or options.json

@@ -68,7 +68,7 @@ def _completion(arguments: Sequence[str]) -> int:
 
 
 def usage() -> str:
-    """Describe the command line. Nothing here imports torch, so help answers at once."""
+    """Return the help of the command line. Torch is not imported, so it stays fast."""
     columns, width = shutil.get_terminal_size().columns, max(map(len, VERBS))
     filler = textwrap.TextWrapper(columns, subsequent_indent=" " * (width + 4))
     verbs = "\n".join(filler.fill(f"  {name:<{width}}  {summary(name)}") for name in VERBS)
@@ -88,7 +88,7 @@ def summary(verb: str) -> str:
 
 
 def run(verb: str, arguments: Sequence[str]) -> int:
-    """Run a verb, answering mistakes with one line and interrupts with silence.
+    """Run a verb; a user's mistake is reported in one line.
 
     DSL_TRACEBACK=1 shows where an error came from.
     """
@@ -97,24 +97,24 @@ def run(verb: str, arguments: Sequence[str]) -> int:
         VERBS[verb].main(arguments)
         part()
     except BrokenPipeError:
-        # The reader has left (`dsl … | head`); what is still buffered has nowhere to go.
+        # the reader has exited (`dsl … | head`); discard the buffer
         drop_output()
         return 141
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return 130
     except (ValueError, OSError, ImportError, MemoryError, RuntimeError) as error:
-        spent = isinstance(error, MemoryError) or _is_want_of_memory(error)
+        spent = isinstance(error, MemoryError) or _is_out_of_memory(error)
         if os.environ.get("DSL_TRACEBACK") or (isinstance(error, RuntimeError) and not spent):
             raise
-        why = "not enough memory; ask for less at a time" if spent else _one_line(error)
+        why = "not enough memory; use a smaller batch" if spent else _one_line(error)
         print(f"dsl {verb}: {why}", file=sys.stderr)
         return 1
     return 0
 
 
 LONGEST = 600
-"""Characters of a message, which may repeat what somebody wrote."""
+"""Maximum number of characters of a message, which may quote user input."""
 
 
 def _one_line(error: BaseException) -> str:
@@ -122,8 +122,8 @@ def _one_line(error: BaseException) -> str:
     return text if len(text) <= LONGEST else f"{text[:LONGEST]}…"
 
 
-def _is_want_of_memory(error: BaseException) -> bool:
-    """Whether torch could not allocate a tensor: on a CPU it has no class for that."""
+def _is_out_of_memory(error: BaseException) -> bool:
+    """Whether torch could not allocate a tensor; on a CPU it has no error class for that."""
     return type(error).__name__ == "OutOfMemoryError" or "can't allocate memory" in str(error)
 
 

@@ -15,23 +15,23 @@ from dsl.generation import SampleOptions
 class Options(SampleOptions, OutputOptions):
     """Draw sequences from a model along a path through SNR space.
 
-    A sampler is written with its steps, as in mdlm@64 or hybrid@16+32, and any of its fields after
-    a colon, as in remdm-loop@128:eta=0.02,top_p=0.9.
+    A sampler is a name with its steps, such as mdlm@64 or hybrid@16+32, and optional fields after a
+    colon, such as remdm-loop@128:eta=0.02,top_p=0.9.
 
     A model of documents chooses the length of its texts, up to --length. Under torchrun the
-    sequences are shared by the processes; the texts do not change.
+    sequences are split across processes; the texts do not change.
     """
 
     choices: ClassVar[dict[str, str]] = {"Samplers": "dsl.samplers"}
     prompts: Path | None = None
-    """A file with a prompt in every line, - for the standard input; -n sequences for each."""
+    """File with one prompt per line, or - for standard input; -n sequences for each."""
     hints: Path | None = None
-    """A JSON file, - for the standard input: a list with a hint for each position, or a list of -n
+    """JSON file, or - for standard input: a list with a hint for each position, or a list of -n
     such lists. Hints are null, "a", {"token": "a", "confidence": 0.8}, {"token": "a", "snr": 2.0},
     {"allowed": ["a", "b"]} and {"n_best": {"a": 0.6, "b": 0.3}}."""
 
     def check(self) -> None:
-        """Refuse values that no run can have."""
+        """Reject invalid values."""
         super().check()
         self.check_output()
         if self.prompt and self.prompts is not None:

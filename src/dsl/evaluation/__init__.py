@@ -1,4 +1,4 @@
-"""Measure models and samples: likelihood, calibration, MAUVE, judges, grids."""
+"""Measure models and samples: likelihood, calibration, repair, MAUVE, judges, comparisons."""
 
 from typing import TYPE_CHECKING
 

@@ -1,7 +1,7 @@
-"""Pretrained models that judge text: a causal language model, and a model of features.
+"""Pretrained models that judge text: causal language models and feature models.
 
-Either is a directory that transformers reads, such as GPT-2 Large's (the paper's protocol), or one
-of two that can be had without a hub and are kept in the cache: `smollm2` and `minilm`.
+A judge is a directory that transformers can load, such as GPT-2 Large's (the paper's protocol), a
+packaged model in the cache, which needs no hub, or a causal model of this package.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from torch import Tensor
 
 from dsl._util.extras import require
 from dsl._util.files import locked, whole
-from dsl.checkpoints.loading import Model, directory, load, require_teacher
+from dsl.checkpoints.loading import Model, directory, load, require_teacher, teachers
 from dsl.data.sources import Progress, package
 from dsl.evaluation.settings import PACKAGED
 from dsl.likelihoods.estimate import Mean
@@ -30,11 +30,11 @@ from dsl.models import folder
 from dsl.models.ar import ArModel
 
 TEACHER = "teacher:"
-"""How the names of causal models begin whose texts are corpora of ours."""
+"""Prefix of the names of published causal models."""
 
 
 def fetch(name: str, cache: Path, *, on_progress: Progress | None = None) -> Path:
-    """Return the directory of a judge: a packaged one, unpacked into the cache, or a path."""
+    """Return the directory of a judge; a packaged judge is downloaded into the cache."""
     require_judge(name)
     if name.startswith(TEACHER):
         return directory(name)
@@ -48,31 +48,31 @@ def fetch(name: str, cache: Path, *, on_progress: Progress | None = None) -> Pat
         on_progress(f"fetching {requirement}", 0, 0)
     target.parent.mkdir(parents=True, exist_ok=True)
     with locked(target.parent, wait=True):
-        if not target.is_dir():  # another process may have fetched it meanwhile
+        if not target.is_dir():  # another process may have downloaded it
             with whole(target) as part:
                 _unpack(package(requirement, part.parent, kind="wheel"), prefix, part)
     return target
 
 
 def require_judge(name: str) -> None:
-    """Refuse a judge that there is not."""
+    """Raise an error for an unknown judge."""
     if name.startswith(TEACHER):
         require_teacher(name)
     elif name not in PACKAGED and not Path(name).expanduser().is_dir():
         raise FileNotFoundError(
-            f"no model directory at {name!r}; expected a path, teacher:stories15M, or one of "
-            f"{', '.join(PACKAGED)}"
+            f"no model directory at {name!r}; expected a path or one of "
+            f"{', '.join([*teachers(), *PACKAGED])}"
         )
 
 
 def kept(name: str, cache: Path) -> Path | None:
-    """Return where a packaged judge is in the cache; earlier versions called the place oracles."""
+    """Return the directory of a packaged judge, if cached; earlier versions used `oracles`."""
     places = (cache / "judges" / name, cache / "oracles" / name)
     return next((place for place in places if place.is_dir()), None)
 
 
 def _unpack(wheel: Path, prefix: str, folder: Path) -> None:
-    """Take the files of a package that are no code."""
+    """Extract all files of a package that are not code."""
     with zipfile.ZipFile(wheel) as archive:
         for member in archive.namelist():
             if member.startswith(prefix) and not member.endswith((".py", "/")):
@@ -84,9 +84,9 @@ def _unpack(wheel: Path, prefix: str, folder: Path) -> None:
 
 
 def digest(folder: Path) -> str:
-    """Name a judge by its files: sizes and beginnings, which is quick and tells models apart."""
+    """Return a hash of the sizes and first megabytes of a judge's files."""
     hasher = hashlib.sha256()
-    # a lock is there only while another process unpacks the weights
+    # a lock exists only while another process unpacks the weights
     for path in sorted(p for p in folder.glob("*") if p.is_file() and p.suffix != ".lock"):
         with path.open("rb") as file:
             hasher.update(f"{path.relative_to(folder)} {path.stat().st_size}".encode())
@@ -102,11 +102,11 @@ class Judge:
     network: Any
     tokenizer: Any
     causal: bool
-    """A language model, or an encoder whose states are averaged."""
+    """Whether it is a language model, or an encoder whose states are averaged."""
 
     @classmethod
     def load(cls, folder: Path, *, device: str = "cpu") -> Judge:
-        """Read a directory; a .gguf file in it is turned into a directory of its own once."""
+        """Load a directory; a .gguf file in it is unpacked into a directory once."""
         transformers: Any = require("transformers", extra="eval")
         transformers.utils.logging.set_verbosity_error()
         transformers.utils.logging.disable_progress_bar()
@@ -118,7 +118,7 @@ class Judge:
             tokenizer = transformers.AutoTokenizer.from_pretrained(source)
         except (OSError, ValueError, KeyError) as error:
             raise ValueError(
-                f"{folder} is not a model that transformers reads: {str(error).splitlines()[0]}"
+                f"{folder} is not a model that transformers can load: {str(error).splitlines()[0]}"
             ) from error
         if tokenizer.pad_token is None:
             tokenizer.pad_token = tokenizer.eos_token
@@ -131,7 +131,7 @@ class Judge:
     ) -> Float[np.ndarray, "n h"]:
         """Return one vector for each text: the last token's state, or the mean of all states."""
         if not texts:
-            raise ValueError("there are no texts to take features of")
+            raise ValueError("features need at least one text, got none")
         rows = []
         for begin in range(0, len(texts), batch_size):
             batch = self._encode(texts[begin : begin + batch_size], most)
@@ -148,13 +148,13 @@ class Judge:
 
     @torch.no_grad()
     def score(self, texts: Sequence[str], *, most: int = 1024, batch_size: int = 8) -> Scored:
-        """Return -log P of each text, and how many tokens and characters that counts.
+        """Return -log P of each text, with the number of scored tokens and characters.
 
-        The rule of MDLM's evaluation: the first token is never a target; of the end-of-text tokens
-        only the first counts; what follows it does count.
+        As in MDLM's evaluation, the first token is never a target, and of the end-of-text tokens
+        only the first counts; tokens after it do count.
         """
         if not self.causal:
-            raise ValueError(f"{self.folder.name} is no causal language model")
+            raise ValueError(f"{self.folder.name} is not a causal language model")
         totals, counts, characters = [], [], []
         for begin in range(0, len(texts), batch_size):
             batch = self._encode(texts[begin : begin + batch_size], most)
@@ -191,7 +191,7 @@ class Judge:
 
 @dataclass(frozen=True, eq=False)
 class Scored:
-    """What a language model says of texts; every mean with its standard error over texts."""
+    """Scores of texts by a language model; standard errors are over texts."""
 
     nats: Float[Tensor, "n"]
     tokens: Float[Tensor, "n"]
@@ -207,12 +207,12 @@ class Scored:
         return Mean.ratio(self.nats, self.tokens)
 
     def bits_per_character(self) -> Mean:
-        """Return Σ bits / Σ characters, which does not depend on how words fall into tokens."""
+        """Return Σ bits / Σ characters, which does not depend on the tokenizer."""
         return Mean.ratio(self.nats / math.log(2), self.characters)
 
 
 def _unpacked(transformers: Any, folder: Path) -> Path:
-    """Return the directory to load: what quantised weights became, since reading them is slow."""
+    """Return the directory to load; quantized weights are unpacked once, because that is slow."""
     packed = sorted(folder.glob("*.gguf"))
     if not packed:
         return folder
@@ -230,7 +230,7 @@ def _rewrite(transformers: Any, folder: Path, name: str, ready: Path) -> None:
         network = transformers.AutoModelForCausalLM.from_pretrained(
             folder, gguf_file=name, dtype=torch.float32
         )
-        # the weights are ordinary numbers now; a fresh model takes them without the label
+        # the weights are dequantized; a fresh model has no quantization_config
         fields = network.config.to_dict()
         fields.pop("quantization_config", None)
         plain = transformers.AutoModelForCausalLM.from_config(type(network.config)(**fields))
@@ -249,28 +249,28 @@ def _is_causal(transformers: Any, folder: Path) -> bool:
 
 
 def is_ours(path: Path) -> bool:
-    """Whether a directory holds a model of ours, and not one of transformers."""
+    """Whether a directory is a model of this package rather than of transformers."""
     return (path / folder.CONFIG).is_file() and "kind" in folder.read_config(path)
 
 
 @dataclass(frozen=True, eq=False)
 class Teacher:
-    """A causal model. If texts were drawn from it, its nats of them are their entropy."""
+    """A causal model of this package as a judge. On its own samples, its nats are the entropy."""
 
     model: Model
 
     @classmethod
     def load(cls, path: Path, *, device: str = "cpu") -> Teacher:
-        """Read a directory."""
+        """Load a directory."""
         return cls.of(load(path, device=device))
 
     @classmethod
     def of(cls, model: Model) -> Teacher:
-        """Take a model; only a causal one can say what a text costs."""
+        """Wrap a model, which must be causal."""
         if not isinstance(model.denoiser, ArModel) or model.tokenizer is None:
             raise ValueError(
-                f"{model.name} is a model of family {model.family.name}; a judge of ours is a "
-                "causal one with its tokenizer"
+                f"a judge must be a causal model with a tokenizer, got {model.name} of family "
+                f"{model.family.name}"
             )
         return cls(model)
 
@@ -283,11 +283,10 @@ class Teacher:
         *,
         batch_size: int = 32,
     ) -> Scored:
-        """Return -log P of each text, and how many tokens and characters that counts.
+        """Return -log P of each text, with the number of scored tokens and characters.
 
-        Texts that are written in the same tokens are taken as they were written; others are
-        encoded, and end if they have room to. Of a document, the first end counts, and nothing that
-        follows it: padding, or what a model wrote there.
+        If the tokenizers are equal, `rows` are scored as they are. Otherwise texts are encoded,
+        with an end token if there is room. Nothing after the first end of a document counts.
         """
         model = self.model
         assert model.tokenizer is not None
@@ -308,6 +307,6 @@ class Teacher:
         return Scored(torch.cat(nats), torch.cat(counts), characters)
 
     def _own(self, row: Sequence[int]) -> list[int]:
-        """Return the tokens of a document up to its end; other texts are all their own."""
+        """Return the tokens of a document up to its end, and all tokens of other texts."""
         ids, end = list(row), self.model.end
         return ids[: ids.index(end) + 1] if self.model.documents and end in ids else ids

@@ -37,20 +37,20 @@ class Block:
     values: Mapping[str, Float[Tensor, "r l"]]
     """-log P in nats by estimator, in independent replicates, split among the tokens."""
     text: int = 0
-    """The text it was cut from."""
+    """Index of the text that it is part of."""
 
 
 @dataclass(frozen=True, eq=False)
 class Report:
-    """What the estimators say about some blocks of text."""
+    """The likelihoods of blocks of text by several estimators."""
 
     model: Model
     blocks: Sequence[Block]
     kinds: Mapping[str, Kind]
-    """The estimators, and what sort of number each gives."""
+    """The estimators: exact, bound or estimate."""
     cutoff: float
     span: tuple[int, int] | None = None
-    """The token positions that were scored in each block, given the others; None is all."""
+    """The positions that were scored in each block, given the others; None means all."""
 
     def __repr__(self) -> str:
         """Show the numbers."""
@@ -64,7 +64,7 @@ class Report:
 
     @property
     def sizes(self) -> Float[Tensor, "b"]:
-        """The number of tokens that were scored in each block, padding left out."""
+        """The number of scored tokens in each block, without padding."""
         if self.span is not None:
             sizes = [self.span[1] - self.span[0]] * len(self.blocks)
         elif self.model.documents:
@@ -75,12 +75,12 @@ class Report:
 
     @property
     def scored(self) -> int:
-        """The number of tokens that were scored in all blocks."""
+        """The number of scored tokens in all blocks."""
         return int(self.sizes.sum())
 
     @property
     def audit(self) -> Audit:
-        """The spread between the estimators, in nats for each token."""
+        """The spread between the estimators, in nats per token."""
         return audit({name: self.reading(name) for name in self.kinds}, self.scored)
 
     def reading(self, name: str) -> Reading:
@@ -94,17 +94,17 @@ class Report:
         )
 
     def attributions(self, name: str) -> list[Float[Tensor, "_"]]:
-        """Return what each token of each block contributes to -log P, in nats."""
+        """Return the contribution of every token to -log P, in nats."""
         return [block.values[name].mean(dim=0) for block in self.blocks]
 
     def bits_per_token(self, name: str) -> Mean:
-        """Average over all tokens that were scored."""
+        """Return the mean over all scored tokens."""
         found = self.reading(name)
         bits = math.log(2)
         return Mean.ratio(found.nats / bits, self.sizes, found.stderr / bits)
 
     def bits_per_character(self, name: str, *, specials: bool = True) -> Mean:
-        """Charge the text's characters with all bits, or with those of ordinary tokens only."""
+        """Return bits per character, with or without the bits of special tokens."""
         error = self.reading(name).stderr / math.log(2)
         nats = torch.stack(
             [
@@ -115,26 +115,26 @@ class Report:
         return Mean.ratio(nats / math.log(2), self._characters, error)
 
     def bits_per_document(self, name: str) -> Mean:
-        """Average over documents: what the whole text costs, its end included."""
+        """Return the mean over documents, including their end tokens."""
         if not self.model.documents or self.span is not None:
-            raise ValueError(f"no whole documents were scored by {self.model.name}")
+            raise ValueError(f"{self.model.name} has scored no whole documents")
         owner = torch.tensor([block.text for block in self.blocks])
         texts = owner.unique()
         found, bits = self.reading(name), math.log(2)
         nats = torch.stack([found.nats[owner == text].sum() for text in texts])
         squares = torch.stack([found.stderr[owner == text].square().sum() for text in texts])
         ends = torch.tensor([self._ends(block) for block in self.blocks], dtype=torch.float64)
-        # one without an end was cut, and is one all the same
+        # a document without an end was cut off, and still counts as one
         counts = torch.stack([ends[owner == text].sum().clamp(min=1) for text in texts])
         return Mean.ratio(nats / bits, counts, squares.sqrt() / bits)
 
     @property
     def characters(self) -> int:
-        """The characters that were scored, special tokens left out."""
+        """The number of scored characters, without special tokens."""
         return int(self._characters.sum())
 
     def by_text(self) -> list[Report]:
-        """Return a report on each of the texts, in their order."""
+        """Return a report for each text."""
         texts = dict.fromkeys(block.text for block in self.blocks)
         return [
             replace(self, blocks=[block for block in self.blocks if block.text == text])
@@ -142,7 +142,7 @@ class Report:
         ]
 
     def joined(self, shares: Sequence[tuple[int, Block]]) -> Report:
-        """Return the report on blocks that several processes scored, in the order of the corpus."""
+        """Return the report of blocks from several processes, in the order of the corpus."""
         ordered = [block for _, block in sorted(shares, key=lambda share: share[0])]
         return replace(self, blocks=ordered)
 
@@ -170,7 +170,7 @@ class Report:
         return torch.tensor(ordinary, dtype=torch.float64)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return every number with its standard error, ready for JSON."""
+        """Return all numbers with their standard errors, for JSON."""
         sections = {name: self._section(name) for name in self.kinds}
         lengths = {len(block.tokens) for block in self.blocks}
         result: dict[str, Any] = {
@@ -220,7 +220,7 @@ class Report:
 
 
 STATES_AT_ONCE = 2**24
-"""Numbers that the states of one group of sequences may have."""
+"""Largest number of elements in the states of one group of sequences."""
 
 
 def score(
@@ -237,20 +237,20 @@ def score(
     only: Sequence[str] | None = None,
     on_progress: Callable[[float, int], None] | None = None,
 ) -> Report:
-    """Estimate the likelihood of blocks, which may have different lengths.
+    """Estimate the likelihood of blocks, which may differ in length.
 
     Args:
-        model: Whose likelihood.
+        model: The model.
         rows: The blocks.
-        indices: Their places in the whole corpus, which determine their random numbers.
-        texts: The texts they were cut from.
-        budget: Denoiser calls for each block and estimator.
-        cutoff: Γ, where contours end; if not given, it is chosen once with the same budget on
-            the validation blocks, or on the scored ones if there are no others.
+        indices: Their places in the corpus, which determine their random numbers.
+        texts: The index of the text of each block.
+        budget: Denoiser calls per block and estimator.
+        cutoff: Γ, the end of the contours. Default: chosen once, with the same budget, on the
+            validation blocks, or on the scored blocks if there are no others.
         validation: Blocks that are not scored.
-        table: One more contour.
-        seed: Where the random numbers start.
-        only: The estimators to use; all of the family if not given.
+        table: An additional contour.
+        seed: Random seed.
+        only: The estimators to use. Default: all of the family.
         on_progress: Called after each estimator with the blocks it has done, divided by the number
             of estimators, and their tokens.
     """
@@ -287,7 +287,7 @@ def score(
 def streams_of(
     estimator: Estimator, seed: int, places: Sequence[int], device: torch.device
 ) -> Streams:
-    """Derive the streams of sequences for an estimator: by its name, not by its place in a list."""
+    """Return random streams for an estimator; they depend on its name and on the places."""
     key = zlib.crc32(estimator.label.encode())
     return Streams(tuple(stream(seed, key, place, device=device) for place in places))
 
@@ -330,23 +330,22 @@ def likelihood(
     seed: int = 0,
     only: Sequence[str] | None = None,
 ) -> Report:
-    """Score texts with every estimator, or only some.
+    """Score texts with every estimator, or with some of them.
 
-    Every text is scored to its end: one that is longer than a block is cut into blocks, the last
-    of which may be shorter. `by_text()` of the report has the numbers of each. To a model of
-    documents a text is a whole one, and its end is scored too.
+    A text that is longer than a block is cut into blocks; the last one may be shorter. The report's
+    `by_text()` has the numbers of each text. A model of documents also scores the end of each text.
 
     >>> dsl.likelihood("oracle:cyclic-7", ["ABCDEFG"]).bits_per_token("roar")
 
     Args:
         model: A model, or its name.
         texts: One text or several.
-        length: Tokens in a block; the model's own length if not given.
-        span: Score only the token positions from begin to end, given the rest of each text.
-        budget: Denoiser calls for each block and estimator.
-        cutoff: Γ, where contours end; chosen if not given.
-        seed: Where the random numbers start.
-        only: The estimators to use; all of the model's family if not given.
+        length: Tokens per block. Default: the model's length.
+        span: Score only the positions from begin to end (exclusive), given the rest of each text.
+        budget: Denoiser calls per block and estimator.
+        cutoff: Γ, the end of the contours. Default: chosen on the texts.
+        seed: Random seed.
+        only: The estimators to use. Default: all of the model's family.
     """
     listed = [texts] if isinstance(texts, str) else list(sequence("texts", texts, "texts"))
     if not listed:
@@ -375,7 +374,7 @@ def _loaded(model: str | Path | Model, text: str, length: int | None) -> Model:
         if not is_name(text):
             raise
         raise ValueError(
-            f"model and texts seem to be swapped: {text!r} is a model, {str(model)!r} is none"
+            f"model and texts seem to be swapped: {text!r} is a model, {str(model)!r} is not"
         ) from error
 
 
@@ -400,11 +399,11 @@ def _spans(
     begin, end = span
     shortest = min(len(row) for row in rows)
     if not 0 <= begin < end <= shortest:
-        raise ValueError(f"a span must lie within 0 … {shortest}, got {begin} … {end}")
+        raise ValueError(f"span must lie within 0 … {shortest}, got {begin} … {end}")
     if not model.can_answer(Denoiser):
         raise ValueError(
-            "a span is scored given the text on both sides, which "
-            f"{model.name} cannot be asked: it is a model of family {model.family.name}"
+            "span needs a model that uses the text on both sides, "
+            f"got {model.name} of family {model.family.name}"
         )
     blocks: list[Block] = []
     report = None
