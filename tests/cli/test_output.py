@@ -47,9 +47,17 @@ def test_a_mistake_is_told_on_an_ascii_terminal() -> None:
 
 
 @needs_full
-@pytest.mark.parametrize("unbuffered", ["", "1"])
 @pytest.mark.parametrize(
-    "arguments", [("--help",), ("--version",), (), TOY, ("reproduce", "toy", "--help")]
+    ("arguments", "unbuffered"),
+    [
+        (("--help",), ""),
+        (("--help",), "1"),
+        (("--version",), ""),
+        ((), "1"),
+        (TOY, "1"),
+        (("reproduce", "toy", "--help"), ""),
+        (("reproduce", "toy", "--help"), "1"),
+    ],
 )
 def test_what_cannot_be_written_is_one_line(arguments: tuple[str, ...], unbuffered: str) -> None:
     answer = run_full(*arguments, PYTHONUNBUFFERED=unbuffered)

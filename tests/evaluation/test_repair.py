@@ -158,8 +158,9 @@ class TestBeam:
 
 
 def test_training_reports_what_the_command_finds(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(repair, "BLOCKS", 48)
     out, cache = tmp_path / "run", str(tmp_path / "cache")
     assert main(["train", "english-tiny", "--smoke", "--out", str(out), "--cache", cache]) == 0
     assert "repair letter top1 0." in capsys.readouterr().err.replace("\n", " ")
@@ -173,6 +174,8 @@ def test_training_reports_what_the_command_finds(
         "python-docs",
         "--split",
         "validation",
+        "--limit",
+        "48",
         "--cache",
         cache,
     ]

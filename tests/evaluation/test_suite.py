@@ -172,12 +172,11 @@ def test_features_are_the_last_tokens_state(judge: Path) -> None:
         loaded.score([""])
 
 
-@pytest.fixture
-def samples(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Path:
-    out = tmp_path / "s.jsonl"
+@pytest.fixture(scope="module")
+def samples(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("samples") / "s.jsonl"
     job = ["sample", "-n", "24", "--length", "32", "--sampler", "mdlm@4", "--out", str(out)]
     assert main([*job, "--model", "text8-tiny"]) == 0
-    capsys.readouterr()
     return out
 
 
