@@ -6,6 +6,7 @@ import hashlib
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import cached_property
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -214,6 +215,10 @@ class Measure:
 
     def protocol(self) -> dict[str, Any]:
         """Return everything that a result depends on except the samples."""
+        return self._protocol
+
+    @cached_property
+    def _protocol(self) -> dict[str, Any]:
         settings = asdict(self.settings)
         del settings["device"]  # results should not depend on the device
         for name in ("features", "judge"):
