@@ -107,7 +107,7 @@ def test_there_is_something_to_type() -> None:
 def test_python_blocks_run(page: Path, capsys: pytest.CaptureFixture[str], elsewhere: Path) -> None:
     namespace: dict[str, object] = {}
     for block in blocks(page, "python"):
-        exec(compile(block, page.name, "exec"), namespace)
+        exec(compile(block, page.name, "exec", dont_inherit=True), namespace)
         assert capsys.readouterr().out
 
 

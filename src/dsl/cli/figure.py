@@ -11,6 +11,7 @@ from typing import Any, Literal
 import tyro
 
 from dsl._util import files
+from dsl._util.validate import LENGTHS, SEEDS, within
 from dsl.cli.options import parse
 
 
@@ -20,13 +21,14 @@ class Options:
 
     curves: validation loss against training tokens, from run directories. tradeoff: quality against
     denoiser calls, from the results.json of `dsl compare`. paths: the SNR of every token at every
-    step, from files of `dsl sample --trace`, as SVG. geometry: the converter's output for γ times a
-    token's embedding, from a DSL model (the paper's figure 2).
+    step, from files of `dsl sample --trace`, as SVG. writing: an animation of a DSL model that
+    writes along several paths, as SVG. geometry: the converter's output for γ times a token's
+    embedding, from a DSL model (the paper's figure 2).
 
     Example: dsl reproduce figure tradeoff comparison/results.json --out tradeoff.pdf
     """
 
-    what: tyro.conf.Positional[Literal["curves", "tradeoff", "paths", "geometry"]]
+    what: tyro.conf.Positional[Literal["curves", "tradeoff", "paths", "writing", "geometry"]]
     """Figure to draw."""
     sources: tyro.conf.Positional[tuple[Path, ...]]
     """Run directories, one results.json, traces, or a model."""
@@ -34,6 +36,18 @@ class Options:
     """Output file; the suffix sets the format."""
     tokens: tuple[str, ...] = ()
     """Tokens for geometry, as text. Default: 25 tokens spread over the vocabulary."""
+    samplers: tuple[str, ...] = ("mdlm@24:top_p=0.9", "localize@48:noise=0.6,temperature=0")
+    """Samplers for writing."""
+    prompt: str = "Once upon a time"
+    """Beginning of the text for writing."""
+    length: int = 30
+    """Tokens of the text for writing."""
+    seed: int = 0
+    """Random seed for writing."""
+
+    def check(self) -> None:
+        """Reject invalid values."""
+        within(self, length=LENGTHS, seed=SEEDS)
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -54,11 +68,21 @@ def _draw(options: Options, out: Path) -> None:
         from dsl.apps.reproduce.curves import curves
 
         curves({run.name: run for run in options.sources}, out)
+    elif options.what == "writing":
+        from dsl.apps.reproduce.writing import animation, lane
+        from dsl.checkpoints import load
+
+        _require_svg(options)
+        model = load(_model(options))
+        lanes = [
+            lane(model, name, prompt=options.prompt, length=options.length, seed=options.seed)
+            for name in options.samplers
+        ]
+        out.write_text(animation(lanes), encoding="utf-8")
     elif options.what == "paths":
         from dsl.apps.demo.paths import paths, read_trace
 
-        if options.out.suffix != ".svg":
-            raise ValueError(f"this figure must be written as .svg, got {options.out}")
+        _require_svg(options)
         traces = {trace.stem: read_trace(trace) for trace in options.sources}
         if len(traces) < len(options.sources):
             raise ValueError("panels are named after their files, so file names must be unique")
@@ -69,6 +93,20 @@ def _draw(options: Options, out: Path) -> None:
         from dsl.apps.reproduce.tradeoff import tradeoff
 
         tradeoff(*_results(options.sources[0]), out)
+
+
+def _require_svg(options: Options) -> None:
+    if options.out.suffix != ".svg":
+        raise ValueError(f"this figure must be written as .svg, got {options.out}")
+
+
+def _model(options: Options) -> str:
+    """Return the one model that a figure is drawn from."""
+    if len(options.sources) > 1:
+        raise ValueError(
+            f"figure {options.what} needs exactly one model, got {len(options.sources)}"
+        )
+    return str(options.sources[0])
 
 
 def _results(path: Path) -> tuple[list[dict[str, Any]], dict[str, Any]]:
@@ -96,9 +134,7 @@ def _geometry(options: Options, out: Path) -> None:
     from dsl.apps.reproduce.geometry import geometry, rays
     from dsl.checkpoints import load
 
-    if len(options.sources) > 1:
-        raise ValueError(f"figure geometry needs exactly one model, got {len(options.sources)}")
-    model = load(str(options.sources[0]))
+    model = load(_model(options))
     network = model.denoiser
     if model.weights is None or not hasattr(network, "converter"):
         raise ValueError(f"{model.name} has no converter: figure geometry needs a DSL model")
