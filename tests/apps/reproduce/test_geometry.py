@@ -66,8 +66,8 @@ class TestFigure:
         [
             (["text8-tiny-mdlm"], "has no converter"),
             (["oracle:cyclic-7"], "has no converter"),
-            (["text8-tiny", "text8-tiny"], "of one model, got 2"),
-            (["text8-tiny", "--tokens", "the"], "'the' must be one token of text8-tiny, it is 3"),
+            (["text8-tiny", "text8-tiny"], "exactly one model, got 2"),
+            (["text8-tiny", "--tokens", "the"], "'the' must be one token of text8-tiny, got 3"),
         ],
     )
     def test_mistakes_are_explained(
