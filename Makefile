@@ -14,7 +14,7 @@ $(LIGHT): pyproject.toml constraints.txt
 	@touch $@
 
 $(READY): $(LIGHT)
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev,eval,figures,transformers,lm-eval,data,tensorboard,molecules,correction-bench,match,docs]'
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev,eval,transformers,lm-eval,data,tensorboard,molecules,correction-bench,match,docs]'
 	@touch $@
 
 demo: $(LIGHT)

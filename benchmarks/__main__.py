@@ -23,19 +23,19 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class BenchOptions:
-    """Measure samplers and training on this machine; every figure is a ratio within one run.
+    """Measure samplers and training on this machine; times are ratios within one run.
 
     speed: a masked run at T = L with the small network and GPT-2's vocabulary against the plain
-    loop. pace: paths against `mdlm@64` with the bundled model. overhead: what samplers cost beside
-    their denoiser calls. parallel: how the error of revealing several tokens at once falls with the
-    number of steps, where the truth is known. training: a DSL step against an MDLM step on the same
-    backbone, against a bare matrix product, and the data loader. zoo: every family's step and call
-    against MDLM's. memory: the peak of two training steps of the small network with GPT-2's
-    vocabulary at L = 1024. correction: texts of ten kinds of damage, corrected by spell checkers, a
-    masked model and DSL without and with confidences; needs Tesseract and the extra
-    correction-bench; goes on where it stopped if it is given --out. trust: what Tesseract's
-    confidences mean. belief: how many of the changes to its pages are right. page: one worn page,
-    read and corrected; --seed chooses it.
+    loop. pace: samplers against `mdlm@64` with the bundled model. overhead: time of samplers
+    relative to their denoiser calls. parallel: error of revealing several tokens at once against
+    the number of steps, on a known distribution. training: a DSL step against an MDLM step on the
+    same backbone, a plain matrix product and the data loader. zoo: training step and network call
+    of every family against MDLM. memory: peak memory of two training steps of the small network
+    with GPT-2's vocabulary at L = 1024. correction: texts with ten kinds of damage, corrected by
+    spell checkers, a masked model, and DSL without and with confidences; needs Tesseract and the
+    extra correction-bench, and resumes with --out. trust: calibration of Tesseract's confidences.
+    belief: the share of changes to its pages that are right. page: one worn page, read and
+    corrected; --seed selects it.
     """
 
     what: tyro.conf.Positional[
@@ -53,36 +53,36 @@ class BenchOptions:
             "page",
         ]
     ]
-    """What to measure."""
+    """Benchmark to run."""
     length: int = 1024
     """For speed: tokens and steps."""
     states: int = 8
-    """For speed: states along the run at which both loops are timed."""
+    """For speed: number of states at which both loops are timed."""
     vocab_size: int = 27
-    """For training: tokens; above 257 the small backbone takes the place of the tiny one."""
+    """For training: vocabulary size; above 257 the small backbone is used instead of the tiny."""
     compile: bool = False
-    """For training: also time a DSL step fused by torch.compile, which takes a minute to make."""
+    """For training: also time a DSL step with torch.compile, which takes a minute to compile."""
     texts: int = 60
     """For correction, trust and belief: passages of each kind of damage."""
     only: tuple[str, ...] = ()
-    """For correction: kinds of damage whose names begin so, such as "OCR"; all if not given."""
+    """For correction: name prefixes of kinds of damage, such as "OCR". Default: all."""
     families: tuple[str, ...] = ()
-    """For zoo: which families; all if not given."""
+    """For zoo: families to time. Default: all."""
     by: tuple[str, ...] = ()
-    """For correction: who corrects, by how their names in the table begin; all if not given."""
+    """For correction: name prefixes of methods in the table. Default: all."""
     language_model: bool = False
-    """For correction: also ask SmolLM2 to correct twelve of the texts, which takes long."""
+    """For correction: also correct twelve of the texts with SmolLM2, which is slow."""
     masked: Path | None = None
-    """For correction: a masked model of characters that takes part too."""
+    """For correction: a masked character model to compare with."""
     out: Path | None = None
-    """For correction: a .jsonl file that keeps every row; what it has is not measured again."""
+    """For correction: a .jsonl file of results; rows in it are not measured again."""
     seed: int = 0
-    """Where the random numbers start."""
+    """Random seed."""
     json: bool = False
     """Print JSON instead of a table."""
 
     def check(self) -> None:
-        """Refuse values that no run can have."""
+        """Raise ValueError for values out of range."""
         within(self, states=(2, 10**6), length=(2, 10**6), vocab_size=(2, 10**6), seed=SEEDS)
         within(self, texts=(2, 1000))
 
@@ -134,7 +134,7 @@ def main(arguments: Sequence[str]) -> None:
 
 
 def _correction(options: BenchOptions, errors: Console) -> None:
-    """Measure corrections, and print each row when it is there."""
+    """Measure corrections and print the table."""
     from benchmarks.correction import table
 
     if options.what in ("trust", "belief"):
@@ -165,8 +165,8 @@ def _correction(options: BenchOptions, errors: Console) -> None:
                 kept.write(json.dumps(asdict(row)) + "\n")
     if not made:
         raise ValueError(
-            f"no kind of damage and nobody who corrects begins with "
-            f"{' or '.join((*options.only, *options.by))}"
+            "--only and --by must be name prefixes of damage and methods, "
+            f"got {', '.join((*options.only, *options.by))}"
         )
     if options.json:
         print(json.dumps([asdict(row) for row in made]))
@@ -175,7 +175,7 @@ def _correction(options: BenchOptions, errors: Console) -> None:
 
 
 def _measured(path: Path, options: BenchOptions) -> list[Row]:
-    """Read the rows that an earlier run kept, and refuse those of another one."""
+    """Read the rows of an earlier run; raise ValueError if its settings differ."""
     from benchmarks.correction.table import ASKED, Row
     from dsl._util import config as strict
 
@@ -185,18 +185,18 @@ def _measured(path: Path, options: BenchOptions) -> list[Row]:
     for row in rows:
         if row.seed != options.seed or row.texts not in (options.texts, min(ASKED, options.texts)):
             raise ValueError(
-                f"{path} has rows of {row.texts} texts and seed {row.seed}, this run has "
-                f"{options.texts} and {options.seed}; give it another --out"
+                f"{path} must have rows of {options.texts} texts and seed {options.seed}, "
+                f"got {row.texts} and {row.seed}; use another --out"
             )
     return rows
 
 
 MOST_COLUMNS = 7
-"""Columns whose headings can be read side by side."""
+"""Columns that fit side by side."""
 
 
 def show(rows: list[dict[str, object]], *, as_json: bool) -> None:
-    """Print rows as JSON or as a table: lying if they have few fields, standing if many."""
+    """Print rows as JSON or as a table, which is transposed if they have many fields."""
     if as_json:
         print(json.dumps(rows))
         return
@@ -212,7 +212,7 @@ def show(rows: list[dict[str, object]], *, as_json: bool) -> None:
 
 
 def _words(name: str) -> str:
-    """Write a field's name so that it can be broken into lines."""
+    """Return a field's name with spaces, so that it can be wrapped."""
     return name.replace("_", " ")
 
 

@@ -1,4 +1,4 @@
-"""What sampling costs: ratios of two things measured in one run, and errors against calls."""
+"""Cost of sampling as ratios within one run, and sampling error against network calls."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ from dsl.samplers import Ancestral, State, last, sampler
 
 @dataclass(frozen=True)
 class Speed:
-    """A masked run with everything the design saves, against the plain loop."""
+    """An optimised masked run against the plain loop."""
 
     steps: int
     forwards: int
-    """Steps that reveal something, and so ask the denoiser."""
+    """Steps that reveal a token and therefore call the denoiser."""
     states: int
     seconds_plain: float
-    """Mean of one step: full converter, full head."""
+    """Mean time of a step with full converter and full head."""
     seconds_ours: float
-    """Mean of one forward: endpoints looked up, head at the revealed rows."""
+    """Mean time of a call with endpoint lookup and the head at revealed rows only."""
     ratio_step: float
     ratio_run: float
-    """(steps + 1) plain forwards over the forwards we make."""
+    """Time of (steps + 1) plain calls relative to our calls."""
     stderr: float
-    """Of ratio_run, over the states."""
+    """Standard error of ratio_run over the states."""
 
 
 @torch.no_grad()
@@ -45,9 +45,9 @@ def speed(
     states: int = 8,
     seed: int = 0,
 ) -> Iterator[str | Speed]:
-    """Time the plain loop and ours at states spread along one MDLM run with T = L.
+    """Time the plain loop and ours at states along one MDLM run with T = L.
 
-    The weights are random: no time depends on them. Progress is yielded as text.
+    The weights are random, because times do not depend on them. Progress is yielded as text.
     """
     torch.manual_seed(seed)
     model = DSLModel(config or small(vocab_size, model_length=length)).eval()
@@ -58,7 +58,7 @@ def speed(
     plain, ours = [], []
     for number, (ends, at) in enumerate(chosen, 1):
         z = ends.z(model.codebook, model.snr_max)
-        model(ends, at=at)  # tokens new to the table are paid once a run, not once a step
+        model(ends, at=at)  # fills the table; a run does this once per token, not per step
         began = time.perf_counter()
         full = model(z)
         middle = time.perf_counter()
@@ -82,7 +82,7 @@ def speed(
 
 
 def _revealing(length: int, vocab_size: int, seed: int) -> Iterator[tuple[Endpoints, Mask]]:
-    """Walk an MDLM run with random tokens; yield each state that is asked about, and the rows."""
+    """Yield the states of an MDLM run with random tokens that need a call, and the rows."""
     before = State.blank(1, length)
     for state in Ancestral(length).steps(
         _Uniform(vocab_size), before, generator=Streams.derive(seed, [0])
@@ -94,7 +94,7 @@ def _revealing(length: int, vocab_size: int, seed: int) -> Iterator[tuple[Endpoi
 
 
 class _Uniform:
-    """The denoiser that knows nothing: it costs nothing, and no reveal depends on its answer."""
+    """A denoiser with uniform logits, which costs nothing."""
 
     device = torch.device("cpu")
 
@@ -108,7 +108,7 @@ class _Uniform:
 
 @dataclass(frozen=True)
 class Overhead:
-    """What a sampler costs beside its denoiser calls."""
+    """Time of a sampler relative to its denoiser calls."""
 
     sampler: str
     seconds: float
@@ -118,7 +118,7 @@ class Overhead:
 
 
 def overhead(name: str, *, b: int = 8, length: int = 128, seed: int = 0) -> Overhead:
-    """Time a whole run and the denoiser calls inside it, with a character model of 5M weights."""
+    """Time a run and the denoiser calls in it, with a character model of 5M weights."""
     torch.manual_seed(seed)
     config = ModelConfig(
         27, codebook_dim=26, hidden_dim=256, n_blocks=6, n_heads=4, model_length=length
@@ -134,7 +134,7 @@ def overhead(name: str, *, b: int = 8, length: int = 128, seed: int = 0) -> Over
 
 
 class _Timed:
-    """A denoiser with a stop watch."""
+    """A denoiser that adds up the time of its calls."""
 
     def __init__(self, denoiser: DSLModel) -> None:
         self.denoiser, self.seconds = denoiser, 0.0
@@ -150,29 +150,29 @@ class _Timed:
 
 @dataclass(frozen=True)
 class Pace:
-    """How long a path takes beside `mdlm@T`, for equally many texts by the bundled model."""
+    """Time of a sampler relative to `mdlm@T`, with the bundled model."""
 
     sampler: str
     nfe: float
-    """Mean denoiser calls a text."""
+    """Mean denoiser calls per text."""
     characters_per_second: float
     time: float
-    """Seconds over those of the reference, round by round."""
+    """Mean ratio to the time of the reference in the same round."""
     stderr: float
-    """Of the ratio, over the rounds."""
+    """Standard error of the ratio over the rounds."""
 
 
 PACED = (
     "mdlm@64", "remdm-conf@64", "remdm-loop@64", "first-hitting@64", "dfm@64", "roar", "causal",
     "localize@64", "edm@32", "hybrid@16+32",
 )  # fmt: skip
-"""Paths of about the same number of steps; the first is what the others are measured by."""
+"""Samplers with about the same number of steps; the first is the reference."""
 
 
 def pace(
     names: Sequence[str] = PACED, *, b: int = 16, length: int = 128, rounds: int = 4, seed: int = 0
 ) -> Iterator[str | Pace]:
-    """Draw with each path in turn, several rounds of all. Progress is yielded as text."""
+    """Time all samplers in several rounds. Progress is yielded as text."""
     model = load()
     denoiser, start = model.denoiser, State.blank(b, length)
     last(sampler("mdlm@2"), denoiser, start, generator=Streams.derive(seed, range(b)))  # warm up
@@ -195,7 +195,7 @@ def pace(
 
 @dataclass(frozen=True)
 class Parallel:
-    """How far a parallel path is from the truth at a number of steps."""
+    """The error of a parallel sampler at a number of steps."""
 
     sampler: str
     steps: int
@@ -204,11 +204,11 @@ class Parallel:
     """The share of sequences outside the support of the cyclic toy."""
     stderr: float
     nfe: float
-    """Mean denoiser calls a sequence."""
+    """Mean denoiser calls per sequence."""
 
 
 def parallel(name: str, steps: int, *, draws: int = 20_000, seed: int = 0) -> Parallel:
-    """Measure the error of revealing several tokens at once, where the truth is known."""
+    """Measure the error of revealing several tokens at once, on a known distribution."""
     toy = oracle.cyclic(7)
     walk = sampler(f"{name}@{steps}")
     end = last(walk, toy, State.blank(draws, toy.length), generator=stream(seed))

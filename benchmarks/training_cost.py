@@ -1,4 +1,4 @@
-"""What training costs, in time beside MDLM and in memory."""
+"""Cost of training: time relative to MDLM, and memory."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from dsl.training.utilisation import Meter
 
 @dataclass(frozen=True)
 class Training:
-    """What a DSL training step costs beside an MDLM step on the same backbone."""
+    """Time of a DSL training step relative to an MDLM step on the same backbone."""
 
     vocab_size: int
     length: int
@@ -38,31 +38,31 @@ class Training:
     seconds_mdlm: float
     ratio: float
     stderr: float
-    """Of the ratio, over the pairs of steps."""
+    """Standard error of the ratio over pairs of steps."""
     ratio_to_masked_rows: float
-    """The same against our MDLM, which passes only masked positions through its head."""
+    """The ratio to our MDLM, which applies its head to masked positions only."""
     loader_ratio: float
-    """How many times faster batches are made than DSL steps use them."""
+    """Time of a DSL step over the time to load a batch."""
     ratio_compiled: float | None
-    """A DSL step fused by torch.compile over a plain one."""
+    """Time of a DSL step with torch.compile over a plain one."""
     flops_per_token: float
-    """Of the matrix products of a DSL step, forward and back."""
+    """Operations of the matrix products of a DSL step, forward and backward."""
     flops_per_second: float
     product_flops_per_second: float
-    """Of a bare float32 product of the backbone's width."""
+    """Speed of a plain float32 matrix product of the backbone's width."""
     utilisation: float
-    """The DSL step's operations a second over those of the bare product."""
+    """Operations per second of the DSL step over those of the plain product."""
 
 
 class EveryRow(nn.Module):
-    """MDLM's objective as published: the head at every position, the loss at masked ones."""
+    """MDLM's objective as published: the head at all positions, the loss at masked ones."""
 
     def __init__(self, inner: MdlmObjective) -> None:
         super().__init__()
         self.inner = inner
 
     def forward(self, tokens: Tokens, streams: Streams, places: range, batch: int) -> Loss:
-        """Compute all rows, then choose."""
+        """Compute all rows, then select the masked ones."""
         whole = self.inner.model
         self.inner.model = _Chosen(whole)  # type: ignore[assignment]
         try:
@@ -91,10 +91,10 @@ def training(
     compiled: bool = False,
     seed: int = 0,
 ) -> Training:
-    """Time forward and backward of the objectives in turn, on the same backbone.
+    """Time forward and backward passes of the objectives alternately, on the same backbone.
 
-    MDLM's step is timed as published and as ours, which is cheaper: on average half the rows pass
-    its head. The batch is 16, or 4 for the larger network.
+    MDLM's step is timed as published and in our version, which applies its head to half the rows on
+    average. The batch is 16, or 4 for the larger network.
     """
     batch = batch or (16 if vocab_size <= 257 else 4)
     torch.manual_seed(seed)
@@ -118,7 +118,7 @@ def training(
             objective.zero_grad()
             began = time.perf_counter()
             objective(tokens, streams, range(batch), batch).mean.backward()
-            if step > 0:  # the first round warms up
+            if step > 0:  # the first round is for warming up
                 seconds[name].append(time.perf_counter() - began)
     ours, theirs = seconds["dsl"], seconds["mdlm"]
     reached = _utilisation(plain, windows, batch, seed, fmean(ours))
@@ -142,7 +142,7 @@ def training(
 
 
 def _loading(windows: Windows, batch: int, times: int = 50) -> float:
-    """Return the seconds that making a batch takes."""
+    """Return the mean time to load a batch."""
     began = time.perf_counter()
     for step in range(times):
         windows.batch(step, range(batch), batch)
@@ -152,7 +152,7 @@ def _loading(windows: Windows, batch: int, times: int = 50) -> float:
 def _utilisation(
     objective: Objective, windows: Windows, batch: int, seed: int, seconds: float
 ) -> Utilisation:
-    """Set the time of a step beside that of a bare product."""
+    """Compare a step with a plain matrix product."""
     rehearsal = Rehearsal.of(
         objective, windows.batch, batch=batch, most=batch, seed=seed, device=torch.device("cpu")
     )
@@ -165,7 +165,7 @@ def _utilisation(
 
 @dataclass(frozen=True)
 class Memory:
-    """What fine-tuning needs at its worst."""
+    """Peak memory of training."""
 
     vocab_size: int
     length: int
@@ -173,11 +173,11 @@ class Memory:
     parameters: int
     steps: int
     peak_gigabytes: float
-    """Of resident memory, of the whole process."""
+    """Resident memory of the whole process."""
 
 
 def memory(*, vocab_size: int = 50_257, length: int = 1024, batch: int = 1) -> Memory:
-    """Take two steps of the real trainer in float32: weights, gradients, AdamW, average."""
+    """Run two steps of the trainer in float32: weights, gradients, AdamW, weight average."""
     torch.manual_seed(0)
     objective = MixedSNRObjective(DSLModel(_shape(vocab_size, length)), MixedSNROptions())
     windows = Windows(np.random.default_rng(0).integers(0, vocab_size, 10**6), length)

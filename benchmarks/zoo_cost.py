@@ -1,4 +1,4 @@
-"""What the families cost beside MDLM on the same blocks: a training step, a call, their weights."""
+"""Cost of every family relative to MDLM on the same blocks: training step, call, weights."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ from dsl.samplers import registry as presets
 BESIDE = "mdlm"
 TEXT8_TINY = {"hidden_dim": 192, "cond_dim": 32, "n_blocks": 6, "n_heads": 6, "dropout": 0.0}
 OWN = {"prism": "prism@T"}
-"""The sampler that is timed, where it is not MDLM's or the first that serves."""
+"""Families that are timed with their own sampler instead of MDLM's."""
 
 
 @dataclass(frozen=True)
 class Cost:
-    """Times of one family over those of MDLM, taken in turn."""
+    """Times of one family relative to MDLM, measured alternately."""
 
     family: str
     weights: int
     step: float
-    """Of forward and backward of the objective."""
+    """Forward and backward pass of the objective."""
     step_stderr: float
     sampler: str
     call: float
-    """Of a call of the network within a sample, with all that the sampler does beside it."""
+    """One network call while sampling, with the sampler's own work."""
     call_stderr: float
 
 
@@ -46,7 +46,7 @@ def costs(
     rounds: int = 5,
     seed: int = 0,
 ) -> Iterator[Cost]:
-    """Time every family against MDLM, round by round, untrained and with text8-tiny's sizes."""
+    """Time every family against MDLM, round by round, untrained and at text8-tiny's size."""
     for name in names:
         if name not in FAMILIES:
             raise ValueError(f"unknown family {name!r}; expected one of {', '.join(FAMILIES)}")
@@ -56,7 +56,7 @@ def costs(
         pair = [_Timing.of(FAMILIES[each], vocab_size, length, calls) for each in (name, BESIDE)]
         steps = [[timing.step(tokens, seed) for timing in pair] for _ in range(rounds + 1)]
         draws = [[timing.call(batch, length, seed) for timing in pair] for _ in range(rounds + 1)]
-        step, draw = _ratio(steps[1:]), _ratio(draws[1:])  # the first round warms up
+        step, draw = _ratio(steps[1:]), _ratio(draws[1:])  # the first round is for warming up
         yield Cost(name, pair[0].weights, *step, pair[0].sampler, *draw)
 
 
@@ -97,7 +97,7 @@ class _Timing:
 
 
 def _own(family: Family, calls: int) -> str:
-    """Choose MDLM's path where it serves, and the first sampler that does where it does not."""
+    """Choose MDLM's sampler if it supports the family, else the first one that does."""
     serving = presets.serving(family.protocol)
     usual = f"{BESIDE}@T" if f"{BESIDE}@T" in serving else serving[0]
     return OWN.get(family.name, usual).replace("@T", f"@{calls}")

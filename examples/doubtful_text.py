@@ -1,6 +1,6 @@
-"""Mend a text whose letters are known with different confidence, and ask which mending is surest.
+"""Correct a text whose letters have different confidences, and rank the corrections.
 
-A recogniser read a line and says how sure it is of each letter; one word it could not read at all.
+A recogniser read a line with a confidence for each letter, and could not read one word.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dsl.evaluation import leave_one_out
 
 READ = "The presidemt of the United ______ of America"
 SURE = {11: 0.4}
-"""The letter at 11 was doubtful; of all others the recogniser was nearly certain."""
+"""The letter at 11 has a low confidence; all others have 0.99."""
 
 model = dsl.load("english-tiny")
 hints: list[Hint] = [

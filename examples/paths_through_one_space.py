@@ -1,7 +1,7 @@
-"""Walk one network along three paths and watch the mean signal-to-noise ratio of the tokens.
+"""Sample one network along three paths and print the mean signal-to-noise ratio of the tokens.
 
-A masked path jumps from 0 to γ_max = 100, token by token; remasking goes back; the continuous path
-raises all tokens together, and reads them off at the end.
+A masked path jumps from 0 to γ_max = 100, token by token; remasking jumps back. The continuous path
+raises all tokens together and decides them at the end.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Compare two readings of a line by their likelihood, with errors."""
+"""Compare two readings of a line by their likelihoods, with standard errors."""
 
 from __future__ import annotations
 

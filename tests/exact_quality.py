@@ -1,4 +1,4 @@
-"""The Bayes-optimal rating of tokens, made of an exact oracle."""
+"""The exact quality of tokens, from an oracle."""
 
 from __future__ import annotations
 
@@ -12,10 +12,7 @@ from tests.doubles import Double
 
 
 class RatedOracle(Double):
-    """P(x_i = y_i | y without i), by masking one position after the other.
-
-    At masks there is nothing to rate, and whoever reads what is said there is told NaN.
-    """
+    """P(x_i = y_i | y without i), by masking one position at a time; NaN at masks."""
 
     def __init__(self, truth: Oracle) -> None:
         self.truth, self.codebook = truth, truth.codebook
@@ -26,9 +23,11 @@ class RatedOracle(Double):
 
     def quality(self, z: Endpoints) -> Tensor:
         self.shown.append(z.tokens)
-        b, length = z.tokens.shape
+        tokens, which = z.tokens.unique(dim=0, return_inverse=True)  # distinct texts, once each
+        b, length = tokens.shape
         alone = torch.eye(length, dtype=torch.bool)
-        without = z.tokens.unsqueeze(1).masked_fill(alone, MASK).flatten(0, 1)
+        without = tokens.unsqueeze(1).masked_fill(alone, MASK).flatten(0, 1)
         p = self.truth(Endpoints(without), at=alone.repeat(b, 1)).softmax(-1)
-        own = z.tokens.clamp(min=0).flatten().unsqueeze(1)
-        return p.gather(1, own).reshape(b, length).masked_fill(z.tokens == MASK, torch.nan)
+        own = tokens.clamp(min=0).flatten().unsqueeze(1)
+        found = p.gather(1, own).reshape(b, length).masked_fill(tokens == MASK, torch.nan)
+        return found[which]

@@ -1,4 +1,4 @@
-"""The Bayes-optimal networks of discrete processes, made of the exact oracles."""
+"""Bayes-optimal networks of discrete processes, by enumeration of an exact oracle."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ from tests.doubles import Double
 
 
 class Process(Double):
-    """A small distribution under a discrete process, by enumeration of its sequences."""
+    """A small distribution under a discrete process, by enumeration of its sequences.
+
+    Samplers call it on many equal texts at one time, and each distinct text is computed once.
+    """
 
     def __init__(self, truth: Enumerated, noise: Noise, alpha: Schedule = Linear()) -> None:
         self.truth, self.codebook = truth, truth.codebook
@@ -34,13 +37,25 @@ class Process(Double):
         """Return log q_t of noisy sequences."""
         return self.joint(tokens, t)[0].logsumexp(dim=-1)
 
+    def counted(self, exact: Callable[[Tensor, Tensor], Tensor], x: Tensor, t: Tensor) -> Tensor:
+        """Record the call, and return exact(x, t)."""
+        self.sequences += len(x)
+        self.told.append(t)
+        if len(t) < 100 or (t != t[0]).any():
+            return exact(x, t)
+        base = (self.vocab_size + 1) ** torch.arange(x.shape[1])
+        codes, which = ((x + 1) * base).sum(dim=1).unique(return_inverse=True)
+        distinct = codes.unsqueeze(1) // base % (self.vocab_size + 1) - 1
+        return exact(distinct, t[: len(distinct)])[which]
+
 
 class ExactTimed(Process):
     """x̂_0 of every position given all the others: the optimum of the kernel's posterior."""
 
     def at_time(self, tokens: Tensor, t: Tensor) -> Tensor:
-        self.sequences += len(tokens)
-        self.told.append(t)
+        return self.counted(self._clean, tokens, t)
+
+    def _clean(self, tokens: Tensor, t: Tensor) -> Tensor:
         total, own = self.joint(tokens, t)
         others = total.unsqueeze(-1) - own  # (b, k, l), without the position's own token
         if self.kernel.noise == "absorbing":  # a sequence that its own token rules out: -inf + inf
@@ -58,18 +73,10 @@ class ExactTimed(Process):
 
 
 class ExactScored(Process):
-    """Ratios of the marginals themselves: q_t of each text with one other token."""
+    """Exact ratios of the marginals q_t of texts that differ in one token."""
 
     def log_score(self, tokens: Tensor, t: Tensor) -> Tensor:
-        self.sequences += len(tokens)
-        self.told.append(t)
-        if not len(t) or (t != t[0]).any():
-            return self._ratios(tokens, t)
-        # A sampler asks about many equal texts at one time: each is computed once.
-        base = (self.vocab_size + 1) ** torch.arange(tokens.shape[1])
-        codes, which = ((tokens + 1) * base).sum(dim=1).unique(return_inverse=True)
-        kinds = codes.unsqueeze(1) // base % (self.vocab_size + 1) - 1
-        return self._ratios(kinds, t[: len(kinds)])[which]
+        return self.counted(self._ratios, tokens, t)
 
     def _ratios(self, tokens: Tensor, t: Tensor) -> Tensor:
         b, length = tokens.shape

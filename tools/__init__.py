@@ -1,1 +1,1 @@
-"""Tools for those who change this library; none of them is part of it."""
+"""Development tools; they are not part of the package."""

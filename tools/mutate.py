@@ -1,8 +1,8 @@
-"""Ask of the tests whether they would notice: make small faults in the source and run them.
+"""Mutation testing: make small faults in the source and check that the tests fail.
 
     python -m tools.mutate --out /tmp/mutants.jsonl --n 160
 
-The working tree is not touched: every worker has a copy of `src` and puts its faults there.
+The working tree is not changed: every worker makes its faults in a copy of `src`.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ TESTS: Mapping[str, Sequence[str]] = {
     "evaluation": ["tests/evaluation"],
     "conditioning": ["tests/conditioning", "tests/core/test_laws.py", "tests/generation"],
 }
-"""The tests of each mutated module or package of dsl; its own come first."""
+"""The tests of each mutated package of dsl; its own come first."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run what the command line asks for."""
+    """Run the command."""
     parser = argparse.ArgumentParser(prog="python -m tools.mutate", description=__doc__)
-    parser.add_argument("--out", type=Path, help="JSON lines, one a mutant; a run goes on there")
-    parser.add_argument("--n", type=int, default=160, help="mutants to take")
-    parser.add_argument("--seed", type=int, default=0, help="which ones")
-    parser.add_argument("--jobs", type=int, default=1, help="mutants at a time")
+    parser.add_argument("--out", type=Path, help="JSON lines of results; an existing file resumes")
+    parser.add_argument("--n", type=int, default=160, help="number of mutants")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the sample")
+    parser.add_argument("--jobs", type=int, default=1, help="mutants tested in parallel")
     parser.add_argument("--only", nargs="+", choices=TESTS, default=list(TESTS), metavar="PACKAGE")
-    parser.add_argument("--budget", type=float, default=20, help="core seconds of tests a mutant")
-    parser.add_argument("--again", action="store_true", help="run survivors a second time")
-    parser.add_argument("--show", metavar="ID", help="print the diff of a mutant and stop")
+    parser.add_argument("--budget", type=float, default=20, help="CPU seconds of tests per mutant")
+    parser.add_argument("--again", action="store_true", help="test survivors again")
+    parser.add_argument("--show", metavar="ID", help="print the diff of a mutant and exit")
     options = parser.parse_args(arguments)
 
     project = Project(
@@ -53,7 +53,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(*(project.diff(m) for m in found), sep="\n")
         return 0 if found else 1
     if options.out is None:
-        parser.error("--out says where the results go")
+        parser.error("--out is required")
     sample = project.sample(options.n, options.seed)
     same = equivalents(Path(__file__).with_name("equivalent.txt"))
     results = run(
@@ -77,7 +77,7 @@ def run(
     budget: float = 20,
     again: bool = False,
 ) -> dict[str, Result]:
-    """Try the mutants that have no result yet; append each result as it comes."""
+    """Test the mutants that have no result yet; append each result to the file."""
     out.parent.mkdir(parents=True, exist_ok=True)
     results = read(out)
     done = {name for name, r in results.items() if r.killed or not again}
@@ -109,7 +109,7 @@ def run(
 
 
 def read(out: Path) -> dict[str, Result]:
-    """Read the results so far; a later one of the same mutant counts."""
+    """Read the results so far; the last result of a mutant counts."""
     lines = out.read_text().splitlines() if out.exists() else []
     return {result.id: result for result in (Result(**json.loads(line)) for line in lines)}
 
@@ -120,7 +120,7 @@ def summary(
     results: Mapping[str, Result],
     same: Mapping[tuple[str, ...], str],
 ) -> str:
-    """Say how many were noticed, package by package, and show the others."""
+    """Return the diffs of survivors and the counts by package."""
     tried = [m for m in sample if m.id in results and m.key not in same]
     alive = [m for m in tried if not results[m.id].killed]
     lines = [f"{project.diff(m)}\n" for m in alive]
@@ -130,7 +130,7 @@ def summary(
     lines.append(_line("all", len(tried), len(tried) - len(alive)))
     lines.append(f"judged equivalent and left out: {sum(m.key in same for m in sample)}")
     seconds = sum(results[m.id].seconds for m in tried) / max(1, len(tried))
-    lines.append(f"{seconds:.1f} seconds a mutant")
+    lines.append(f"{seconds:.1f} seconds per mutant")
     return "\n".join(lines)
 
 

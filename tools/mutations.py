@@ -1,6 +1,6 @@
-"""Small faults that could be made in a source file, each a replacement of a few bytes.
+"""Small faults in a source file, each a replacement of a few bytes.
 
-A fault is cut into the text rather than printed from the tree, so its diff shows nothing else.
+A fault edits the text instead of printing a changed syntax tree, so its diff shows nothing else.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 LESS_OFTEN = 0.25
-"""Weight of guards and of defaults: many, and each says little about the tests."""
+"""Weight of guards and defaults, which are many and reveal little about the tests."""
 
 SWAPS = {
     **{"+": "-", "-": "+", "*": "/", "/": "*", "//": "/", "%": "//", "**": "*"},
@@ -32,19 +32,19 @@ METHODS = NAMES | {
 }
 ONE_WAY = {"double", "float64"}
 DROPPED = {"sqrt", "square", "abs", "exp", "log", "detach", "clone", "clamp", "masked_fill"}
-"""Calls whose input can stand for their result."""
+"""Calls that can be replaced by their input."""
 OPTIONAL = {"dtype", "keepdim", "generator", "min", "max"}
-"""Keywords of torch that have a default. A device is none: tests run on one."""
+"""Keywords of torch with a default. `device` is missing because tests use only one."""
 KEPT = {"strict", "device"}
-"""Keywords that check or place, and say nothing about the result."""
+"""Keywords that do not affect the result."""
 FRAGILE = {"argument", "call", "correction"}
-"""Kinds that may leave a comma or a dot alone; all others replace like by like."""
-SILENT = {"tell", "print"}
-"""Calls that only talk to the user."""
+"""Kinds that may leave a stray comma or dot; others cannot break the syntax."""
+SILENT = {"tell", "report", "progress", "print"}
+"""Calls that only inform the user."""
 
 
 class Edit(NamedTuple):
-    """Bytes start to end become text."""
+    """A replacement of the bytes from start to end."""
 
     kind: str
     start: int
@@ -54,25 +54,25 @@ class Edit(NamedTuple):
 
 @dataclass(frozen=True)
 class Mutant:
-    """One fault in one file, named by what it changes and not by where it stands."""
+    """One fault in one file, identified by the change and not by its line number."""
 
     file: str
     function: str
     edit: Edit
     before: str
-    """The changed lines, on one."""
+    """The changed lines, joined to one."""
     after: str
     occurrence: int
     weight: float
 
     @property
     def key(self) -> tuple[str, str, str, str]:
-        """What a mutant is known by however the file around it moves."""
+        """The identity of a mutant, independent of the rest of the file."""
         return self.file, self.function, self.before, self.after
 
     @property
     def id(self) -> str:
-        """A short name."""
+        """A short hash."""
         text = "\0".join((*self.key, str(self.occurrence)))
         return hashlib.sha256(text.encode()).hexdigest()[:10]
 
@@ -82,11 +82,11 @@ class Mutant:
 
 
 Defaults = set[tuple[str, str]]
-"""(function or class, keyword) that may be left out of a call."""
+"""Pairs (function or class, keyword) that may be left out of a call."""
 
 
 def mutants(file: str, source: str, defaults: Defaults | None = None) -> list[Mutant]:
-    """List every fault of a file; each parses, and no two are the same."""
+    """List all faults of a file; they are valid Python and distinct."""
     data, tree = source.encode(), ast.parse(source)
     seen, found = {data}, []
     counts: Counter[tuple[str, ...]] = Counter()
@@ -115,27 +115,27 @@ def _parses(text: bytes) -> bool:
 
 
 def _lines(data: bytes, start: int, end: int) -> str:
-    """Return the whole lines around a span, their white space made single."""
+    """Return the whole lines around a span, with single spaces."""
     first = data.rfind(b"\n", 0, start) + 1
     last = data.find(b"\n", end)
     return " ".join(data[first : last if last >= 0 else len(data)].decode().split())
 
 
 class _Walk:
-    """Goes through a tree and proposes edits; knows what not to look at."""
+    """Walks through a syntax tree and proposes edits."""
 
     def __init__(self, data: bytes, defaults: Defaults) -> None:
         self.data, self.defaults = data, defaults
         self.starts = [0, *(m.end() for m in re.finditer(b"\n", data))]
 
     def span(self, node: ast.AST) -> tuple[int, int]:
-        """Return the bytes of a node; the tree counts columns in bytes, too."""
+        """Return the byte range of a node; columns of the tree are in bytes, too."""
         line, last = node.lineno, node.end_lineno  # type: ignore[attr-defined]
         start, end = node.col_offset, node.end_col_offset  # type: ignore[attr-defined]
         return self.starts[line - 1] + start, self.starts[last - 1] + end
 
     def visit(self, node: ast.AST, name: str, weight: float) -> Iterator[tuple[str, float, Edit]]:
-        """Yield (function, weight, edit) of a node and of all below it that counts."""
+        """Yield (function, weight, edit) of a node and its relevant descendants."""
         for edit in self.edits(node):
             yield name, weight, edit
         if isinstance(node, ast.FunctionDef | ast.ClassDef):
@@ -197,14 +197,14 @@ class _Walk:
                 return
 
     def rename(self, node: ast.expr, name: str, table: dict[str, str]) -> Iterator[Edit]:
-        """Take the opposite function."""
+        """Replace a function by its opposite."""
         other = table | {new: old for old, new in table.items() if old not in ONE_WAY}
         if name in other:
             end = self.span(node)[1]
             yield Edit("name", end - len(name), end, other[name])
 
     def call(self, node: ast.Call) -> Iterator[Edit]:
-        """Leave the call out, or an argument, or change how it reduces."""
+        """Drop the call or an argument, or change its reduction."""
         start, end = self.span(node)
         name = _name(node.func)
         inner = self.span(node.func)[1]
@@ -252,7 +252,7 @@ class _Walk:
 
 
 def _below(node: ast.AST) -> Iterator[ast.AST]:
-    """List the children that are worth a fault: no annotation, decorator, message or assertion."""
+    """List the children to mutate: no annotations, decorators, messages or assertions."""
     match node:
         case ast.Raise() | ast.Assert() | ast.JoinedStr() | ast.Import() | ast.ImportFrom():
             return
@@ -270,7 +270,7 @@ def _below(node: ast.AST) -> Iterator[ast.AST]:
 
 
 def _name(function: ast.expr) -> str:
-    """Return the last name of what is called."""
+    """Return the last part of a function's name."""
     match function:
         case ast.Attribute(_, name) | ast.Name(name):
             return name
@@ -279,7 +279,7 @@ def _name(function: ast.expr) -> str:
 
 
 def _constants(value: object) -> list[str]:
-    """Change a number a little; a tolerance, which may well be doubled, a lot."""
+    """Change a number slightly, but tolerances a lot, because doubling them changes nothing."""
     match value:
         case bool():
             return [str(not value)]

@@ -1,4 +1,4 @@
-"""The files that get faults, which faults a seed takes of them, and which are known to be none."""
+"""The files to mutate, the sample of faults for a seed, and known equivalent faults."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pathlib import Path
 from tools.mutations import KEPT, Defaults, Mutant, mutants
 
 EVERYWHERE = {"steps", "call", "init", "post", "of"}
-"""Words of so many names that they say nothing."""
+"""Words that are too common in names to relate a test to a fault."""
 
 
 @dataclass(frozen=True)
@@ -25,58 +25,59 @@ class Project:
     root: Path
     package: str
     tests: Mapping[str, Sequence[str]]
-    """Part of the package to the paths of its tests, from the root; its own come first. Every
-    test file that names the part belongs to it, too."""
+    """The test paths of each part, relative to the root; its own come first. Test files that
+    mention the part belong to it, too."""
 
     @cached_property
     def sources(self) -> dict[str, str]:
-        """The text of every file that gets faults, by its path from `src`."""
+        """The text of every file to mutate, by its path relative to `src`."""
         home = self.root / "src" / self.package
         files: list[Path] = []
         for part in self.tests:
             found = [home / f"{part}.py", *sorted((home / part).rglob("*.py"))]
             found = [path for path in found if path.is_file()]
             if not found:
-                raise FileNotFoundError(f"neither {home / part} nor {part}.py holds any source")
+                raise FileNotFoundError(f"expected source files in {home / part}, got none")
             files += found
         return {p.relative_to(self.root / "src").as_posix(): p.read_text() for p in files}
 
     @cached_property
     def test_sources(self) -> dict[str, str]:
-        """The text of every file of tests, by its path from the root."""
+        """The text of every test file, by its path relative to the root."""
         files = sorted((self.root / "tests").rglob("test_*.py"))
         return {p.relative_to(self.root).as_posix(): p.read_text() for p in files}
 
     def test_files(self, part: str) -> list[str]:
-        """List the files that test a part, its own first."""
+        """List the test files of a part, its own first."""
         table = [f for path in self.tests[part] for f in self.test_sources if f.startswith(path)]
         if not table:
-            raise FileNotFoundError(f"none of {', '.join(self.tests[part])} holds any test")
+            raise FileNotFoundError(f"expected tests in {', '.join(self.tests[part])}, got none")
         named = [f for f, text in self.test_sources.items() if f"{self.package}.{part}" in text]
         return list(dict.fromkeys((*table, *named)))
 
     def near(self, mutant: Mutant) -> set[str]:
-        """Return the words of a fault's file, class and function, and the files that import it."""
+        """Return words of a fault's file, class and function, and test files that import it."""
         names = f"{Path(mutant.file).stem} {mutant.function}"
         found = {word.lower() for word in re.findall(r"[A-Z]?[a-z]{2,}", names)} - EVERYWHERE
         module = mutant.file.removesuffix(".py").replace("/", ".")
         return found | {file for file, text in self.test_sources.items() if module in text}
 
     def owner(self, mutant: Mutant) -> str:
-        """Return the part that a mutant belongs to."""
+        """Return the part of a mutant."""
         return Path(mutant.file).relative_to(self.package).parts[0].removesuffix(".py")
 
     @cached_property
     def mutants(self) -> list[Mutant]:
-        """Every fault of every file."""
+        """All faults of all files."""
         every = (self.root / "src" / self.package).rglob("*.py")
         defaults = set().union(*(defaults_of(path.read_text()) for path in every))
         return [m for file, text in self.sources.items() for m in mutants(file, text, defaults)]
 
     def sample(self, n: int, seed: int) -> list[Mutant]:
-        """Take n faults: of every file its share by weight, in an order that only names decide.
+        """Draw n faults, from every file in proportion to its weight.
 
-        So more faults of one seed contain the fewer, and an edit of a file leaves the others'.
+        The order depends only on names: a larger sample contains the smaller ones of its seed, and
+        an edit of one file does not change the sample of others.
         """
         order: dict[str, list[Mutant]] = {}
         for mutant in self.mutants:
@@ -92,7 +93,7 @@ class Project:
         return [m for file, found in order.items() for m in found[: taken[file]]]
 
     def diff(self, mutant: Mutant) -> str:
-        """Show a fault."""
+        """Return the diff of a fault."""
         source = self.sources[mutant.file]
         lines = difflib.unified_diff(
             source.splitlines(),
@@ -105,7 +106,7 @@ class Project:
 
 
 def defaults_of(source: str) -> Defaults:
-    """Collect what functions and dataclasses of a file let a caller leave out."""
+    """Collect the optional arguments of the functions and dataclasses of a file."""
     found: Defaults = set()
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.FunctionDef):
@@ -121,13 +122,13 @@ def defaults_of(source: str) -> Defaults:
 
 
 def _uniform(seed: int, mutant: Mutant) -> float:
-    """Return a number in (0, 1) that belongs to a seed and a fault."""
+    """Return a pseudo-random number in (0, 1) for a seed and a fault."""
     digest = hashlib.sha256(f"{seed} {mutant.id}".encode()).digest()
     return (int.from_bytes(digest[:6], "big") + 0.5) / 2**48
 
 
 def equivalents(path: Path) -> dict[tuple[str, ...], str]:
-    """Read the faults that change nothing: a reason for each (file, function, before, after).
+    """Read the equivalent faults: a reason for each (file, function, before, after).
 
     Blocks are separated by empty lines: `file function`, `- before`, `+ after`, and the reason.
     """

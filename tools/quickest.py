@@ -1,7 +1,7 @@
-"""A pytest plugin for the mutation tests: takes the time of every test, or runs some in an order.
+"""A pytest plugin for mutation testing: measures the time of tests, or runs a list of tests.
 
-`DSL_MUTATE_TIMES` names a JSON file to write seconds by test to; `DSL_MUTATE_ORDER` one that
-lists the tests to run.
+`DSL_MUTATE_TIMES` names a JSON file for the seconds of every test, `DSL_MUTATE_ORDER` one with the
+tests to run.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 MEMORY = 16 * 2**30
-"""A fault may ask for all memory there is; it gets so much address space."""
+"""Limit of the address space: a fault may allocate without end."""
 
 _spent: dict[str, float] = {}
 
@@ -29,7 +29,7 @@ def pytest_configure() -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Keep the listed tests, in the order of the list."""
+    """Select the listed tests, in the order of the list."""
     if "DSL_MUTATE_ORDER" not in os.environ:
         return
     order = json.loads(Path(os.environ["DSL_MUTATE_ORDER"]).read_text())
@@ -41,9 +41,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
-    """Count the processor's seconds, fixtures and child processes included.
+    """Measure CPU seconds, including fixtures and child processes.
 
-    Those of the clock depend on who else is busy, and the choice of tests must not.
+    Wall time depends on other processes, and the choice of tests must not.
     """
     before = sum(os.times()[:4])
     result = yield
@@ -52,6 +52,6 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
 
 
 def pytest_sessionfinish() -> None:
-    """Write the times if that was asked for."""
+    """Write the times if requested."""
     if "DSL_MUTATE_TIMES" in os.environ:
         Path(os.environ["DSL_MUTATE_TIMES"]).write_text(json.dumps(_spent))

@@ -1,4 +1,4 @@
-"""One fault at a time, in a copy of the source, before the tests that should notice it."""
+"""Run the tests on a copy of the source with one fault at a time."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ from tools.mutations import Mutant
 from tools.project import Project
 
 Tests = dict[str, float]
-"""The tests to run, in order, and the seconds that each takes."""
+"""The tests to run, in order, with the seconds of each."""
 
 PATIENCE = 10
-"""How much longer than on a free processor anything may take before it counts as endless."""
+"""Tests time out after this multiple of their measured time."""
 
 
 @dataclass(frozen=True)
 class Result:
-    """What became of a mutant."""
+    """The result of a mutant."""
 
     id: str
     killed: bool
     by: str
-    """The test that failed, or how else the run ended."""
+    """The test that failed, or the exit code."""
     seconds: float
     file: str
     function: str
@@ -47,7 +47,7 @@ class Result:
 
 @dataclass(frozen=True)
 class Workplace:
-    """A copy of the source, and a process for pytest."""
+    """A copy of the source in which pytest is run."""
 
     project: Project
     folder: Path
@@ -60,7 +60,7 @@ class Workplace:
         return cls(project, folder)
 
     def attempt(self, mutant: Mutant, tests: Tests) -> Result:
-        """Put a fault into the copy, run the tests in their order, and take it out again."""
+        """Run the tests in order on the copy with a fault, and restore the copy."""
         file = self.folder / "src" / mutant.file
         source = self.project.sources[mutant.file]
         order = self.folder / "order.json"
@@ -76,7 +76,7 @@ class Workplace:
         finally:
             _write(file, source)
         if code == 5:
-            raise RuntimeError(f"none of the tests of {mutant.file} was found in {files}")
+            raise RuntimeError(f"expected tests of {mutant.file} in {files}, got none")
         failed = re.search(r"^(?:FAILED|ERROR) (.+?)(?: - |$)", output, re.MULTILINE)
         by = "" if code == 0 else failed[1] if failed else f"exit code {code}"
         seconds = round(time.monotonic() - started, 1)
@@ -84,7 +84,7 @@ class Workplace:
         return Result(mutant.id, code != 0, by, seconds, *about)
 
     def pytest(self, arguments: Sequence[str], limit: float, **variables: str) -> tuple[int, str]:
-        """Run pytest on the copy, and nothing of it longer than the limit."""
+        """Run pytest on the copy, and kill it after the limit."""
         command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
         command += ["-p", "tools.quickest", "-m", "not slow"]
         command += ["--tb=no", "-rfE", *arguments]
@@ -114,16 +114,16 @@ class Workplace:
 
 
 def _write(file: Path, source: str) -> None:
-    """Write a source, and forget what was compiled from the one before it."""
+    """Write a source file and delete its compiled versions."""
     for compiled in (file.parent / "__pycache__").glob(f"{file.stem}.*"):
         compiled.unlink()
     file.write_text(source)
 
 
 def measure(place: Workplace, cache: Path) -> dict[str, float]:
-    """Take the time of every test on the untouched source, once for each state of the project.
+    """Return the time of every test on the original source, cached by content.
 
-    They must pass: a test that fails anyway would notice every fault.
+    The tests must pass, because a failing test would kill every mutant.
     """
     project = place.project
     source = hashlib.sha256()
@@ -139,8 +139,8 @@ def measure(place: Workplace, cache: Path) -> dict[str, float]:
     if new := [f for f, state in states.items() if f not in known or known[f]["state"] != state]:
         taken = place.folder / "times.json"
         ended, output = place.pytest(new, 3600, DSL_MUTATE_TIMES=str(taken))
-        if ended not in (0, 5):  # all tests of a file may be slow ones
-            raise RuntimeError(f"the tests do not pass without any fault:\n{output}")
+        if ended not in (0, 5):  # 5: all tests of these files are slow
+            raise RuntimeError(f"the tests must pass on the original source, got:\n{output}")
         known |= {file: {"state": states[file], "times": {}} for file in new}
         for test, seconds in json.loads(taken.read_text()).items():
             known[test.partition("::")[0]]["times"][test] = seconds
@@ -149,10 +149,10 @@ def measure(place: Workplace, cache: Path) -> dict[str, float]:
 
 
 def choose(project: Project, mutant: Mutant, times: Mapping[str, float], budget: float) -> Tests:
-    """Choose the tests of a fault by price, the cheapest first, until the budget is spent.
+    """Choose the tests of a fault by price, cheapest first, within the budget.
 
-    The price is the time; three times it for a test that is not the part's own, a fifth for one
-    that shares a word with the fault and once more if its file imports what the fault changes.
+    The price is the time, times 3 for tests of other parts, divided by 5 if the test's name shares
+    a word with the fault, and by 5 again if its file imports the mutated module.
     """
     part = project.owner(mutant)
     files, own, near = project.test_files(part), project.tests[part][0], project.near(mutant)

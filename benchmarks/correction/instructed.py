@@ -1,4 +1,4 @@
-"""A small instruction-tuned language model that is asked to correct a text."""
+"""A small instruction-tuned language model, prompted to correct a text."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ ASKED = (
     "Correct them and change nothing else. Answer with the corrected text alone.\n\n"
 )
 LONGER = 1.3
-"""How much longer than the text an answer may be, in tokens."""
+"""Maximum length of an answer, relative to the text, in tokens."""
 
 
 @dataclass(frozen=True, eq=False)
 class Instructed:
-    """SmolLM2-135M-Instruct, Q4_1, by greedy decoding: it is told nothing of confidences."""
+    """SmolLM2-135M-Instruct, Q4_1, greedy decoding, without confidences."""
 
     judge: Judge
     name: str = "SmolLM2-135M, asked to"
@@ -32,12 +32,12 @@ class Instructed:
 
     @classmethod
     def load(cls, cache: Path | None = None) -> Instructed:
-        """Fetch the model, or take it from the cache."""
+        """Load the model from the cache; fetch it first if needed."""
         return cls(Judge.load(fetch("smollm2", cache or default_cache())))
 
     @torch.no_grad()
     def __call__(self, reading: Reading, setting: float) -> str:
-        """Return its answer, whatever it is."""
+        """Return the answer of the model."""
         text = " ".join(reading.text.split())
         tokenizer: Any = self.judge.tokenizer
         talk = [{"role": "user", "content": ASKED + text}]

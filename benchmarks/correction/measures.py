@@ -1,4 +1,4 @@
-"""How good a correction is: errors left, clean words kept, and whether probabilities are true."""
+"""Measures of a correction: errors left, clean words kept, calibration of probabilities."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import torch
 
 from benchmarks.correction.damage import Damaged
-from dsl.apps.correct.result import Correction, Edit
+from dsl.apps.correct.reading import Correction, Edit
 from dsl.apps.correct.trust import align, distance
 from dsl.data import fold
 from dsl.evaluation.calibration import reliability
@@ -19,13 +19,13 @@ COVERAGES = (0.25, 0.5, 0.75, 1.0)
 
 
 def level(text: str) -> str:
-    """Write a text as it is compared: one space between words, straight quotes and plain dashes."""
+    """Normalise a text for comparison: single spaces, straight quotes, plain dashes."""
     return " ".join(fold(text).split())
 
 
 @dataclass(frozen=True)
 class Counted:
-    """What was counted in one text."""
+    """The counts of one text."""
 
     characters: int
     wrong_before: int
@@ -34,13 +34,13 @@ class Counted:
     wrong_words_before: int
     wrong_words_after: int
     clean: int
-    """Words that were read rightly."""
+    """Words that were correct before."""
     kept: int
-    """Those that still are right."""
+    """Words that were correct before and after."""
 
 
 def count(damaged: Damaged, corrected: str) -> Counted:
-    """Compare a corrected text with what was read and what was written."""
+    """Compare a corrected text with the reading and the true text."""
     written, read, after = map(level, (damaged.written, damaged.reading.text, corrected))
     right = [_right(written.split(), text.split()) for text in (read, after)]
     return Counted(
@@ -56,7 +56,7 @@ def count(damaged: Damaged, corrected: str) -> Counted:
 
 
 def _right(written: Sequence[str], read: Sequence[str]) -> set[int]:
-    """Return the places of words that were read as they were written."""
+    """Return the places of correct words."""
     return {
         step.written
         for step in align(read, written)
@@ -67,7 +67,7 @@ def _right(written: Sequence[str], read: Sequence[str]) -> set[int]:
 
 
 def judged(damaged: Damaged, found: Correction) -> list[tuple[float, bool]]:
-    """Return the probability of every proposed edit, and whether it alone makes the text truer."""
+    """Return the probability of every edit, and whether it alone reduces the errors."""
     written = level(damaged.written)
     before = distance(level(found.reading.text), written)
 
@@ -86,7 +86,7 @@ class Share:
     error: float
 
     def percent(self) -> str:
-        """Write it for people."""
+        """Format as percent."""
         return f"{100 * self.value:.2f} ± {100 * self.error:.2f}%"
 
     @classmethod
@@ -104,19 +104,19 @@ class Share:
 
 @dataclass(frozen=True)
 class Score:
-    """What became of all texts of a task."""
+    """The measures of a method on a task."""
 
     characters_wrong: Share
     words_wrong: Share
     removed: Share
-    """The share of wrong characters that are so no more; what was spoilt counts against it."""
+    """The net share of errors that were removed; new errors count against it."""
     clean_words_kept: Share
     characters_per_second: float
     proposed: int = 0
-    """Edits whose probability was stated."""
+    """Number of edits with a probability."""
     ece: float | None = None
     risk: tuple[float, ...] = ()
-    """The share of wrong edits among the surest quarter, half, three quarters, and all."""
+    """The share of wrong edits among the most confident 25%, 50%, 75% and 100%."""
 
 
 def score(

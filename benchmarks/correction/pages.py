@@ -1,4 +1,4 @@
-"""Pages that are printed, spoiled, and read by a real recogniser with its own confidences."""
+"""Printed pages with wear, read by Tesseract with its confidences."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dsl._util.extras import require
 from dsl.apps.correct.formats import hocr
 from dsl.apps.correct.reading import Reading
 
@@ -21,34 +20,32 @@ if TYPE_CHECKING:
     from PIL.Image import Image
 
 FONTS = ("DejaVu Serif", "DejaVu Sans", "STIXGeneral")
-"""Those that come with matplotlib, so that every machine prints the same. The third has the
-smallest and thinnest letters, and is misread most."""
+"""Bundled with matplotlib, so that every machine prints the same pages. The third has the smallest
+and thinnest letters, and is misread most."""
 COLUMNS, SIZE, LEADING, BORDER = 72, 18, 10, 12
-"""Characters in a line; the size of letters, between lines and around the text, in pixels."""
+"""Characters in a line; font size, line spacing and border in pixels."""
 READ = ("-c", "hocr_char_boxes=1", "-c", "lstm_choice_mode=2", "--psm", "6", "hocr")
-"""Confidences and alternatives of every character, on a page that is one block of text."""
+"""Options of Tesseract: confidences and alternatives of every character, one block of text."""
 
 
 @dataclass(frozen=True)
 class Wear:
-    """How much a page has suffered."""
+    """The wear of a page."""
 
     blur: float
     """The radius of the blur, in pixels."""
     noise: float
     """The standard deviation of the noise, of 255 shades of grey."""
     skew: float = 0.4
-    """The largest angle by which it is turned, in degrees."""
+    """Maximum rotation, in degrees."""
 
 
 WEAR = {"light": Wear(1.3, 16.0), "middle": Wear(1.4, 15.0), "heavy": Wear(1.4, 21.0)}
-"""Three states of a page; how many characters Tesseract then misreads is measured, not set."""
+"""Three states of a page; the resulting error rate is measured, not set."""
 
 
 def printed(text: str, font: str, wear: Wear, generator: np.random.Generator) -> Image:
-    """Print a text, turn the page a little, blur it and sprinkle it with noise."""
-    for module in ("matplotlib", "PIL"):
-        require(module, extra="figures")
+    """Print a text, rotate the page, blur it and add noise."""
     from matplotlib import font_manager
     from PIL import Image, ImageDraw, ImageFilter, ImageFont
 
@@ -68,7 +65,7 @@ def printed(text: str, font: str, wear: Wear, generator: np.random.Generator) ->
 
 
 def recognised(page: Image) -> Reading:
-    """Let Tesseract read a page."""
+    """Read a page with Tesseract."""
     if shutil.which("tesseract") is None:
         raise OSError("tesseract was not found: Debian's package is tesseract-ocr")
     with tempfile.TemporaryDirectory() as scratch:

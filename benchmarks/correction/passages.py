@@ -9,17 +9,17 @@ from dsl.data import prepare
 
 CORPUS = "english"
 SIZES = range(350, 800)
-"""Characters of a passage: a paragraph that fits on a page."""
+"""Characters in a passage: a paragraph that fits on a page."""
 
 
 def passages(n: int, *, seed: int, split: str = "test", cache: Path | None = None) -> list[str]:
-    """Choose paragraphs of a split of the corpus `english`, which no bundled model has seen.
+    """Choose paragraphs of the corpus `english` that no bundled model has seen.
 
     Args:
-        n: How many.
-        seed: Which.
-        split: Of which part of the corpus; what is fitted, is fitted on `validation`.
-        cache: Where corpora are kept.
+        n: Number of passages.
+        seed: Random seed.
+        split: The split; use `validation` to fit.
+        cache: The directory of corpora.
     """
     from dsl.data import default_cache
 
@@ -27,5 +27,7 @@ def passages(n: int, *, seed: int, split: str = "test", cache: Path | None = Non
     found = [line for line in text.splitlines() if len(line) in SIZES and line.isprintable()]
     chosen = [line for line in found if line.isascii()]
     if len(chosen) < n:
-        raise ValueError(f"the {split} split has {len(chosen)} such passages, {n} are wanted")
+        raise ValueError(
+            f"n must be at most {len(chosen)}, the passages of the {split} split, got {n}"
+        )
     return random.Random(f"{seed} {split}").sample(chosen, n)

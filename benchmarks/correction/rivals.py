@@ -1,7 +1,7 @@
-"""Those who correct: nobody, two spell checkers, a masked model, and DSL without and with doubt.
+"""Methods: no correction, two spell checkers, a masked model, DSL without and with confidences.
 
-Each has one number, chosen on validation texts: of how surely a word or a character must have been
-read to be left alone, or how often the reader errs.
+Every method has one hyper-parameter, tuned on validation texts: the confidence above which a word
+or a character is kept, or the assumed error rate.
 """
 
 from __future__ import annotations
@@ -19,8 +19,7 @@ from dsl.apps.correct.deciding import Mode
 from dsl.apps.correct.errors import ErrorModel, keyboard
 from dsl.apps.correct.formats import plain
 from dsl.apps.correct.lengths import LengthErrors
-from dsl.apps.correct.reading import Reading, Symbol
-from dsl.apps.correct.result import Correction
+from dsl.apps.correct.reading import Correction, Reading, Symbol
 from dsl.apps.correct.spelling import Spelling
 from dsl.apps.correct.trust import AS_STATED, Trust
 from dsl.checkpoints import Model
@@ -29,26 +28,26 @@ from dsl.core import Denoiser
 
 EXTRA = "correction-bench"
 SURE = (0.85, 0.9, 0.95, 0.98, 0.99, 2.0)
-"""Confidences below which a word may be touched; 2 is any word."""
+"""Confidences below which a word may change; 2 allows any word."""
 RATES = (0.003, 0.01, 0.03, 0.08)
 
 
 @runtime_checkable
 class Rival(Protocol):
-    """Somebody who corrects a reading."""
+    """A method of correction."""
 
     @property
     def name(self) -> str:
-        """What the table calls it."""
+        """The name in the table."""
         ...
 
     @property
     def settings(self) -> Sequence[float]:
-        """The values of its one number that are tried on validation texts."""
+        """The values of its hyper-parameter that are tried on validation texts."""
         ...
 
     def __call__(self, reading: Reading, setting: float) -> str | Correction:
-        """Return the corrected text; with the probability of every change, if it has one."""
+        """Return the corrected text, or a correction with probabilities."""
         ...
 
 
@@ -60,27 +59,27 @@ class Nobody:
     settings: Sequence[float] = (0.0,)
 
     def __call__(self, reading: Reading, setting: float) -> str:
-        """Return what was read."""
+        """Return the text as read."""
         return reading.text
 
 
 @dataclass(frozen=True)
 class SpellChecker:
-    """Replace words that a dictionary lacks by the likeliest near ones."""
+    """Replace words outside a dictionary by the most likely similar ones."""
 
     name: str
     look_up: Callable[[str], str | None]
-    """Return the best word for a word in small letters, or None."""
+    """Return the best word for a word in lower case, or None."""
     heeds: bool = False
-    """Whether only words that were read with doubt are touched."""
+    """Whether only words with a low confidence may change."""
 
     @property
     def settings(self) -> Sequence[float]:
-        """Confidences below which a word is looked at."""
+        """Confidences below which a word is looked up."""
         return SURE[:-1] if self.heeds else SURE[-1:]
 
     def __call__(self, reading: Reading, setting: float) -> str:
-        """Look up every word whose least sure character is below the setting."""
+        """Look up every word with a character of a confidence below the setting."""
         text, done, parts = reading.text, 0, []
         for begin, end in _words(text):
             sure = min((_confidence(reading.symbols[i]) for i in range(begin, end)), default=1.0)
@@ -114,7 +113,7 @@ def _confidence(symbol: Symbol) -> float:
 
 @cache
 def symspell() -> Callable[[str], str | None]:
-    """Return SymSpell's look-up, with the dictionary that comes with it."""
+    """Return SymSpell's look-up, with its bundled dictionary."""
     module: Any = require("symspellpy", extra=EXTRA)
     checker = module.SymSpell(max_dictionary_edit_distance=2)
     words = packaged("symspellpy").joinpath("frequency_dictionary_en_82_765.txt")
@@ -129,20 +128,20 @@ def symspell() -> Callable[[str], str | None]:
 
 @cache
 def pyspellchecker() -> Callable[[str], str | None]:
-    """Return pyspellchecker's correction (Norvig's), one edit away: two take it seconds a word."""
+    """Return pyspellchecker's correction at distance 1; distance 2 takes seconds per word."""
     checker = require("spellchecker", extra=EXTRA).SpellChecker(distance=1)
     return cache(checker.correction)
 
 
 @dataclass(frozen=True)
 class Refilling(ErrorModel):
-    """Mask what is below a confidence, and believe the rest: what a masked model can do."""
+    """Mask characters below a confidence and pin the others, for masked models."""
 
     sure: float = 0.9
     asks: ClassVar[type] = Denoiser
 
     def hint(self, symbol: Symbol, token: int, spelling: Spelling) -> Hint:
-        """Return nothing, or certainty."""
+        """Return a mask or a pinned token."""
         doubted = symbol.is_gap or _confidence(symbol) < self.sure
         return Unknown() if doubted else Known(token)
 
@@ -156,7 +155,7 @@ class Masked:
     settings: Sequence[float] = SURE[:-1]
 
     def __call__(self, reading: Reading, setting: float) -> Correction:
-        """Fill in what is below the setting, the surest first."""
+        """Fill in characters below the setting, the most confident first."""
         return correct(
             reading, self.model, errors=Refilling(sure=setting), policy=Policy(belief=AS_STATED)
         )
@@ -168,36 +167,36 @@ class Localized:
 
     model: Model
     heeds: bool = True
-    """Whether it is told how sure the reader was."""
+    """Whether confidences are used."""
     mode: Mode = "surest"
     typed: bool = False
-    """Whether a key is taken for its neighbours."""
+    """Whether the error model has neighbouring keys."""
     trust: Trust | None = None
     lengths: bool = False
-    """Whether changes of length are weighed, which takes longest."""
+    """Whether changes of length are considered, which is slow."""
     rate: float = 0.03
-    """How often characters without a confidence are wrong; 0 where it is known what is missing."""
+    """Error rate of characters without a confidence; 0 if only gaps are wrong."""
 
     @property
     def name(self) -> str:
-        """What the table calls it."""
-        told = "with confidences" if self.heeds else "without confidences"
+        """The name in the table."""
+        kind = "with confidences" if self.heeds else "without confidences"
         mode = ", marginal" if self.mode == "marginal" else ""
-        return f"DSL {told}{mode}{', lengths' if self.lengths else ''}"
+        return f"DSL {kind}{mode}{', lengths' if self.lengths else ''}"
 
     @property
     def settings(self) -> Sequence[float]:
-        """How often the reader errs, where it does not say."""
+        """Error rates of characters without a confidence."""
         return (self.rate,) if self.heeds else RATES
 
     def __call__(self, reading: Reading, setting: float) -> Correction:
-        """Correct by the posterior; every edit is proposed with its probability."""
+        """Correct by the posterior, and propose every edit with its probability."""
         confusions = keyboard() if self.typed else {}
-        told = reading if self.heeds else plain.read(reading.text)
+        used = reading if self.heeds else plain.read(reading.text)
         errors = ErrorModel(setting, self.trust, confusions)
         lengths = LengthErrors() if self.lengths else None
         return correct(
-            told,
+            used,
             self.model,
             errors=errors,
             lengths=lengths,

@@ -1,4 +1,4 @@
-"""All who correct, on all kinds of damage, held against the truth."""
+"""All methods on all kinds of damage."""
 
 from __future__ import annotations
 
@@ -17,36 +17,36 @@ from benchmarks.correction.passages import passages
 from benchmarks.correction.rivals import Localized, Masked, Nobody, Rival, SpellChecker
 from dsl.apps.correct.corrector import DEFAULT_MODEL, Policy, correct
 from dsl.apps.correct.lengths import LengthErrors
-from dsl.apps.correct.result import Correction
+from dsl.apps.correct.reading import Correction
 from dsl.apps.correct.trust import AS_STATED, FEWEST, Trust, fit, labelled
 from dsl.checkpoints import Model, load
 
 FITTED_ON = 12
-"""Validation texts on which each rival's number, and the meaning of confidences, is chosen."""
+"""Validation texts for hyper-parameters and the calibration of confidences."""
 ASKED = 12
-"""Texts about which the language model is asked: it takes minutes over them."""
+"""Texts for the language model, which is slow."""
 BELIEVED_ON = 30
-"""Validation texts on which it is measured how far probabilities of changes can be believed."""
+"""Validation texts for the calibration of edit probabilities."""
 FREQUENT = 5_000
-"""Words that may be misheard for each other: the most frequent of the validation split."""
+"""Words that may be misheard: the most frequent of the validation split."""
 
 
 @dataclass(frozen=True)
 class Row:
-    """One rival on one task."""
+    """One method on one task."""
 
     task: str
     rival: str
     setting: float
-    """Its number, as chosen on validation texts."""
+    """Its hyper-parameter, tuned on validation texts."""
     texts: int
     before: float
-    """Wrong characters before, as a share of those written."""
+    """Error rate before correction."""
     score: Score
     seed: int = 0
 
     def flat(self) -> dict[str, object]:
-        """Return the columns of a table for people."""
+        """Return the columns of the printed table."""
         score = self.score
         return {
             "damage": f"{self.task} ({self.before:.1%})",
@@ -70,17 +70,17 @@ def run(
     language_model: bool = False,
     done: Collection[tuple[str, str]] = (),
 ) -> Iterator[Row | str]:
-    """Measure every rival on every task; sentences about the progress come between.
+    """Measure every method on every task; yield rows and progress messages.
 
     Args:
-        n: Test texts of each task.
-        seed: Which passages, and everything random in the damage.
-        only: Tasks whose names begin so; all if not given.
-        by: Rivals whose names begin so; all if not given.
+        n: Test texts per task.
+        seed: Random seed of passages and damage.
+        only: Prefixes of task names; default all.
+        by: Prefixes of method names; default all.
         model: The DSL model.
-        masked: A model that was trained as a masked one; the DSL model is asked as one besides.
-        language_model: Whether a small language model is asked as well, about few of the texts.
-        done: Tasks and rivals that were measured before and are left out.
+        masked: A masked model; the DSL model is also used as one.
+        language_model: Whether to include a small language model, on few texts.
+        done: Tasks and methods to skip.
     """
     instructed = Instructed.load() if language_model else None
     network = load(model)
@@ -113,20 +113,20 @@ def run(
         trust = _trust(fitted) if task.confidences else None
         for rival in present:
             yield f"{task.name}: {rival.name}"
-            told = replace(rival, trust=trust) if isinstance(rival, Localized) else rival
+            fair = replace(rival, trust=trust) if isinstance(rival, Localized) else rival
             few = damaged[:ASKED] if rival is instructed else damaged
-            yield replace(measure(task, told, fitted, few, more), seed=seed)
+            yield replace(measure(task, fair, fitted, few, more), seed=seed)
 
 
 def _frequent() -> list[str]:
-    """List words that may be misheard for each other."""
+    """List words that may be misheard."""
     texts = passages(400, seed=1, split="validation")
     counts = Counter(word for text in texts for word in text.split())
     return [word for word, _ in counts.most_common(FREQUENT) if word.isalpha() and len(word) > 2]
 
 
 def contenders(task: Task, model: Model, refilling: Sequence[Masked]) -> list[Rival]:
-    """List who takes part in a task: nobody looks for confidences where there are none."""
+    """List the methods for a task; those that need confidences only where there are any."""
     checkers = (
         {}
         if task.gaps
@@ -161,15 +161,14 @@ def measure(
     damaged: Sequence[Damaged],
     more: Sequence[Damaged] = (),
 ) -> Row:
-    """Choose the rival's number on validation texts, and measure it on test texts.
+    """Tune a method on validation texts, and measure it on test texts.
 
     Args:
         task: The kind of damage.
-        rival: Who corrects.
+        rival: The method.
         fitted: Validation texts.
         damaged: Test texts.
-        more: Further validation texts, on which it is measured how far its probabilities of changes
-            can be believed, if it proposes enough of them.
+        more: More validation texts, to calibrate edit probabilities if there are enough edits.
     """
     best = rival.settings[0]
     if len(rival.settings) > 1:
@@ -192,7 +191,7 @@ def measure(
 
 
 def _text(made: str | Correction, belief: Trust | None = None) -> str:
-    """Return the text with the edits that are likelier than not."""
+    """Return the text with the edits above probability 1/2."""
     if isinstance(made, str):
         return made
     return replace(made, edits=Policy(belief=belief).kept(made.edits)).text
@@ -201,7 +200,7 @@ def _text(made: str | Correction, belief: Trust | None = None) -> str:
 def _judged(
     one: Damaged, made: str | Correction, belief: Trust | None = None
 ) -> list[tuple[float, bool]]:
-    """Judge all edits that were proposed, by the probabilities that they then have."""
+    """Judge all proposed edits, with calibrated probabilities."""
     assert isinstance(made, Correction)
     return judged(one, replace(made, edits=Policy(threshold=0.0, belief=belief).kept(made.edits)))
 
@@ -211,12 +210,12 @@ def _trust(fitted: Sequence[Damaged]) -> Trust:
 
 
 def measured_trust(*, n: int = 48, seed: int = 0) -> Trust:
-    """Fit what Tesseract's confidences of characters mean, on validation pages of every wear."""
+    """Calibrate Tesseract's character confidences on validation pages of every wear."""
     return fit([pair for one in _worn(n, seed) for pair in labelled(one.reading, one.written)])
 
 
 def measured_belief(*, n: int = 16, seed: int = 0) -> Trust:
-    """Fit how many of the changes that `dsl correct` proposes to Tesseract's pages are right."""
+    """Calibrate the edit probabilities of `dsl correct` on Tesseract's pages."""
     asked = Policy(threshold=0.0, belief=AS_STATED)
     return fit([
         pair
@@ -233,10 +232,10 @@ def _worn(n: int, seed: int) -> Iterator[Damaged]:
 
 
 def one_page(number: int) -> dict[str, str]:
-    """Print a page, let Tesseract read it, and correct it as `dsl correct` does.
+    """Print a page, read it with Tesseract, and correct it as `dsl correct` does.
 
     Args:
-        number: Which of the test pages, and how it is worn.
+        number: The number of the test page.
     """
     worn = page("middle")(passages(number + 1, seed=0)[number], number)
     corrected = correct(worn.reading, lengths=LengthErrors()).text

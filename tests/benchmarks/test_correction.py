@@ -21,8 +21,7 @@ from benchmarks.correction.table import Row, contenders, measure
 from benchmarks import __main__ as bench
 from dsl.apps.correct.corrector import Policy, correct
 from dsl.apps.correct.formats import plain
-from dsl.apps.correct.reading import Reading, Symbol
-from dsl.apps.correct.result import Correction
+from dsl.apps.correct.reading import Correction, Reading, Symbol
 from dsl.checkpoints.loading import load
 
 TEXT = "The history of the old town began with a bridge, and the river was never far away."
@@ -178,7 +177,7 @@ def test_a_benchmark_goes_on_where_it_stopped(
     assert "second" in capsys.readouterr().out
     bench.main(order)
     assert len(kept.read_text().splitlines()) == 2
-    with pytest.raises(ValueError, match="rows of 3 texts and seed 0, this run has 3 and 1"):
+    with pytest.raises(ValueError, match="rows of 3 texts and seed 1, got 3 and 0"):
         bench.main([*order, "--seed", "1"])
 
 

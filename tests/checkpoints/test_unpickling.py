@@ -216,7 +216,7 @@ def test_a_checkpoint_holds_a_dictionary(tmp_path: Path) -> None:
     for content, message in (
         ({"state_dict": [1]}, "state_dict must be a dictionary, got list"),
         ({"state_dict": {}, "ema": {"shadow_params": 3}}, "must be a list of tensors"),
-        ({"state_dict": {1: torch.ones(1)}}, "no MDLM checkpoint"),
+        ({"state_dict": {1: torch.ones(1)}}, "not an MDLM checkpoint"),
     ):
         torch.save(content, tmp_path / "odd.ckpt")
         with pytest.raises(ValueError, match=message):

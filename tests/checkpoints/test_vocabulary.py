@@ -78,10 +78,10 @@ def test_new_symbols_can_be_told_apart_from_their_parents(model: DSLModel) -> No
 
 def test_blocks_are_kept_and_other_networks_refused(model: DSLModel) -> None:
     ancestry = Ancestry.of(OLD, OLD, {})
-    with pytest.raises(ValueError, match="has 2 blocks and keeps them, got 1"):
+    with pytest.raises(ValueError, match="blocks must be at least the model's 2, got 1"):
         respelled(model, ancestry, blocks=1)
     shape = ModelConfig(4, hidden_dim=16, n_blocks=1, n_heads=2, codebook_dim=3, backbone="encoder")
-    with pytest.raises(ValueError, match="of the DiT"):
+    with pytest.raises(ValueError, match="with DiT blocks"):
         respelled(DSLModel(shape), ancestry)
 
 
@@ -108,9 +108,12 @@ def test_the_command_makes_a_model_of_the_corpus(
 @pytest.mark.parametrize(
     "order, message",
     [
-        (["alphabet", "text8-tiny"], "needs --corpus"),
-        (["mdlm", "text8-tiny-mdlm", "--corpus", "english"], "needs --corpus"),
-        (["alphabet", "text8-tiny-ar", "--corpus", "cyclic-7"], "is no DSL model"),
+        (["alphabet", "text8-tiny"], "--corpus is required for alphabet"),
+        (
+            ["mdlm", "text8-tiny-mdlm", "--corpus", "english"],
+            "--corpus is only for alphabet, got mdlm",
+        ),
+        (["alphabet", "text8-tiny-ar", "--corpus", "cyclic-7"], "is not a DSL model"),
         (["alphabet", "text8-tiny", "--corpus", "nowhere"], "nowhere"),
     ],
 )

@@ -1,4 +1,4 @@
-"""The verb: files of every format in, corrected files out, mistakes in one line."""
+"""`dsl correct`: files of every format in, corrected files out, errors in one line."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import pytest
 from dsl.cli.main import main
 
 MODEL = ["--model", "text8-tiny"]
+QUICK = [*MODEL, "--mode", "marginal", "--no-lengths"]
 DAMAGED, MENDED = "the united stetes of amerlca", "the united states of america"
 
 
@@ -33,7 +34,7 @@ def test_standard_input(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(DAMAGED.encode())))
-    assert main(["correct", *MODEL]) == 0
+    assert main(["correct", *QUICK]) == 0
     assert capsys.readouterr().out == MENDED
 
 
@@ -43,37 +44,37 @@ def test_several_files_go_into_a_directory(
     other = tmp_path / "other.json"
     other.write_text('[{"word": "united", "conf": 1.0}, {"word": "stetes", "conf": 0.5}]')
     out = tmp_path / "out"
-    assert main(["correct", str(damaged), str(other), *MODEL, "--out", str(out)]) == 0
+    assert main(["correct", str(damaged), str(other), *QUICK, "--out", str(out)]) == 0
     assert (out / "page.txt").read_text() == MENDED + "\n"
     assert json.loads((out / "other.json").read_text())[1]["word"] == "states"
     assert "2 changes in 29 characters" in capsys.readouterr().err
 
 
-def test_everything_is_said_as_json(damaged: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["correct", str(damaged), *MODEL, "--to", "json"]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert told["text"] == MENDED + "\n" and told["model"] == "text8-tiny"
-    assert [(e["begin"], e["old"], e["new"]) for e in told["edits"]] == [
+def test_json_lists_every_change(damaged: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["correct", str(damaged), *QUICK, "--to", "json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["text"] == MENDED + "\n" and found["model"] == "text8-tiny"
+    assert [(e["begin"], e["old"], e["new"]) for e in found["edits"]] == [
         (13, "e", "a"), (25, "l", "i"),
     ]  # fmt: skip
-    assert all(0.5 < e["probability"] <= 1 for e in told["edits"])
+    assert all(0.5 < e["probability"] <= 1 for e in found["edits"])
 
 
 @pytest.mark.parametrize("form", ["text", "diff", "html"])
 def test_other_forms(form: str, damaged: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["correct", str(damaged), *MODEL, "--to", form]) == 0
+    assert main(["correct", str(damaged), *QUICK, "--to", form]) == 0
     shown = capsys.readouterr().out
     assert (MENDED in shown) == (form == "text")
     assert form == "text" or "0.9" in shown
 
 
-def test_confidences_and_gaps_are_heard(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_confidences_and_gaps_are_used(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "page.txt"
     path.write_text("the history of engl{?}nd and the {stetes|1}")
-    assert main(["correct", str(path), *MODEL]) == 0
+    assert main(["correct", str(path), *QUICK]) == 0
     assert capsys.readouterr().out == "the history of england and the {stetes|1}"
     path.write_text("the history of engl#nd")
-    assert main(["correct", str(path), *MODEL, "--gap", "#"]) == 0
+    assert main(["correct", str(path), *QUICK, "--gap", "#"]) == 0
     assert capsys.readouterr().out == "the history of england"
 
 
@@ -86,7 +87,7 @@ def test_a_fit_is_made_and_used(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert main(["correct", str(read), "--fit", str(written), "--out", str(out)]) == 0
     found = re.search(r"a stated 90% (\d+\.\d)%", capsys.readouterr().out)
     assert found and float(found[1]) == pytest.approx(94, abs=1)
-    assert main(["correct", str(read), "--trust", str(out), *MODEL, "--to", "text"]) == 0
+    assert main(["correct", str(read), "--trust", str(out), *QUICK, "--to", "text"]) == 0
 
 
 @pytest.mark.parametrize(
@@ -98,12 +99,12 @@ def test_a_fit_is_made_and_used(tmp_path: Path, capsys: pytest.CaptureFixture[st
         (["page.txt", "other.txt"], "several files need --out"),
         (["page.txt", "page.txt", "--out", "d"], "several input files have the name"),
         (["page.txt", "--fit", "page.txt"], "--fit needs exactly one input file"),
-        (["page.txt", "--trust", "none.json", *MODEL], "no fitted confidence at none.json"),
+        (["page.txt", "--trust", "none.json", *QUICK], "no fitted confidence at none.json"),
         (["page.txt", "--model", "text8-tiny-mdlm"], "cannot correct text"),
         (["page.txt", "--model", "nowhere"], "no model 'nowhere'"),
-        (["binary", *MODEL], "binary is not text"),
-        (["latin", *MODEL], "neither UTF-8 nor UTF-16"),
-        (["page.txt", "--format", "words", *MODEL], "not JSON"),
+        (["binary", *QUICK], "binary is not text"),
+        (["latin", *QUICK], "neither UTF-8 nor UTF-16"),
+        (["page.txt", "--format", "words", *QUICK], "not JSON"),
         (["page.txt", "--fit", "page.txt", "--out", "t.json"], "at least 200 characters"),
     ],
 )

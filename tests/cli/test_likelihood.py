@@ -107,7 +107,7 @@ def test_the_table_for_people(capsys: pytest.CaptureFixture[str], corpus: Path) 
     [
         (["--budget", "0"], "the budget must lie in 4 … 1,000,000"),
         (["--budget", "1" + "0" * 23], "the budget must lie in 4 … 1,000,000"),
-        (["--length", "400"], "oracle:markov has sequences of 400 tokens, not of 8"),
+        (["--length", "400"], "oracle:markov needs length 400, got 8"),
         (["--cutoff", "0"], "cut-off must be positive"),
         (["--table", "nowhere.json"], "nowhere.json"),
         (["--device", "cuda:7"], "device 'cuda:7' cannot be used"),
@@ -126,7 +126,7 @@ def test_mistakes_are_one_line(
     "content, message",
     [
         ("abXYZcde\n", "outside the model's vocabulary: 'XYZ'"),
-        ("abc\nabc\n", "oracle:markov has sequences of 8 tokens, not of 3"),
+        ("abc\nabc\n", "oracle:markov needs length 8, got 3"),
         ("\n", "bad.txt contains no text"),
         ("", "bad.txt contains no text"),
     ],

@@ -156,9 +156,9 @@ def test_a_full_specification(capsys: pytest.CaptureFixture[str], tmp_path: Path
         (["sample", "--sampler", "mdlm@8:top_p=0"], "top_p must lie in (0, 1]"),
         (
             ["sample", "--model", "nowhere"],
-            "no model 'nowhere': expected one that comes along (",
+            "no model 'nowhere': expected a bundled one (",
         ),
-        (["sample", "--model", "oracle:cyclic-7", "--length", "8"], "7 tokens, not of 8"),
+        (["sample", "--model", "oracle:cyclic-7", "--length", "8"], "needs length 7, got 8"),
         (
             ["sample", "--length", "3", "--prompt", "abcd", *LETTERS],
             "the prompt has 4 tokens, the sequence only 3",

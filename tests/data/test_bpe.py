@@ -79,10 +79,10 @@ def test_what_is_held_out_teaches_nothing(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "name, message",
     [
-        ("bpe-256", "256 bytes and the end of a document take 257 tokens"),
-        ("bpe-0", "smaller than its alphabet"),
-        ("bpe-1000001", "at most 1,000,000 tokens"),
-        (f"bpe-{'9' * 5000}", "at most 1,000,000 tokens"),
+        ("bpe-256", "at least 257, for 256 bytes and the end token"),
+        ("bpe-0", "at least 257"),
+        ("bpe-1000001", "at most 1,000,000"),
+        (f"bpe-{'9' * 5000}", "at most 1,000,000"),
     ],
 )
 def test_sizes_that_cannot_be_are_refused(name: str, message: str) -> None:
@@ -97,6 +97,6 @@ def test_other_names_are_none_of_these() -> None:
 
 def test_a_text_too_short_for_so_many_tokens_is_refused(tmp_path: Path) -> None:
     corpus = corpus_of(SENTENCES, tmp_path)
-    with pytest.raises(ValueError, match=r"too short for bpe-4096: it has no more than \d+ "):
+    with pytest.raises(ValueError, match=r"too short for bpe-4096: it gives only \d+ "):
         bpe.learned(corpus, 4096)
     assert not list(corpus.path.parent.glob("bpe-*"))

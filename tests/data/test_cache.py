@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
+import multiprocessing
+import os
+import signal
+import time
+from collections.abc import Iterator
+from multiprocessing.queues import SimpleQueue
+from multiprocessing.synchronize import Barrier
 from pathlib import Path
 
 import pytest
 
-from dsl.data import catalogue
+from dsl.data import catalogue, windows
 from dsl.data.blocks import read_texts
 from dsl.data.catalogue import Origin, origin_of, register
 from dsl.data.corpora import prepare, verify
@@ -22,27 +27,25 @@ def left(cache: Path) -> list[str]:
     return sorted(path.name for path in cache.rglob("*") if path.is_file())
 
 
-KILLED = """
-import os, signal, sys
-from pathlib import Path
-from dsl.data import catalogue, windows
-from dsl.data.corpora import prepare
-from dsl.data.tokenizers import characters
+FORK = multiprocessing.get_context("fork")
+pytestmark = pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 
-def make(_, told):
-    yield b"half"
-    if sys.argv[2] == "prepare":
+
+def killed(cache: Path, where: str) -> None:
+    """Prepare and encode a corpus, and be killed in the middle of one of them."""
+
+    def make(*_: object) -> Iterator[bytes]:
+        yield b"half"
+        if where == "prepare":
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def encoded(*_: object) -> Iterator[None]:
         os.kill(os.getpid(), signal.SIGKILL)
+        yield
 
-def encoded(*_):
-    os.kill(os.getpid(), signal.SIGKILL)
-    yield
-
-catalogue.register("mine", catalogue.Origin(make, 1, None, "here", "mine"))
-windows._encoded = encoded
-corpus = prepare("mine", Path(sys.argv[1]))
-windows.tokenise(corpus, "train", characters("half"))
-"""
+    catalogue.CORPORA._loaded["mine"] = Origin(make, 1, None, "here", "mine")
+    windows._encoded = encoded  # type: ignore[assignment]
+    tokenise(prepare("mine", cache), "train", characters("half"))
 
 
 @pytest.fixture
@@ -53,8 +56,10 @@ def mine(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("where", ["prepare", "tokenise"])
 def test_what_a_killed_process_left_is_swept(where: str, mine: None, tmp_path: Path) -> None:
-    killed = subprocess.run([sys.executable, "-c", KILLED, str(tmp_path), where])
-    assert killed.returncode == -9
+    process = FORK.Process(target=killed, args=(tmp_path, where))
+    process.start()
+    process.join(60)
+    assert process.exitcode == -signal.SIGKILL
     assert list(tmp_path.rglob("*.part"))
     corpus = prepare("mine", tmp_path)
     assert not list(tmp_path.rglob("*.part"))
@@ -66,39 +71,29 @@ def test_what_a_killed_process_left_is_swept(where: str, mine: None, tmp_path: P
     assert len(left(tmp_path)) == 3
 
 
-TOGETHER = """
-import sys, time
-from pathlib import Path
-from dsl.data import catalogue
-from dsl.data.corpora import prepare, verify
-from dsl.data.tokenizers import characters
-from dsl.data.windows import tokenise
+def make_one(cache: Path, begin: Barrier, made: SimpleQueue[str]) -> None:
+    def make(*_: object) -> Iterator[bytes]:
+        made.put("made")
+        for _ in range(20):
+            time.sleep(0.02)
+            yield b"abc"
 
-def make(_, told):
-    print("made", flush=True)
-    for _ in range(20):
-        time.sleep(0.02)
-        yield b"abc"
-
-catalogue.register("mine", catalogue.Origin(make, 1, None, "here", "mine"))
-sys.stdin.readline()
-corpus = prepare("mine", Path(sys.argv[1]))
-verify(corpus)
-assert len(tokenise(corpus, "train", characters("abc"))) == 58
-"""
+    catalogue.CORPORA._loaded["mine"] = Origin(make, 1, None, "here", "mine")
+    begin.wait(60)
+    corpus = prepare("mine", cache)
+    verify(corpus)
+    assert len(tokenise(corpus, "train", characters("abc"))) == 58
 
 
 def test_two_processes_make_a_corpus_once(tmp_path: Path) -> None:
-    command = [sys.executable, "-c", TOGETHER, str(tmp_path)]
-    pipe = subprocess.PIPE
-    both = [subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True) for _ in range(2)]
+    begin, made = FORK.Barrier(2), FORK.SimpleQueue()
+    both = [FORK.Process(target=make_one, args=(tmp_path, begin, made)) for _ in range(2)]
     for process in both:
-        assert process.stdin is not None
-        process.stdin.write("go\n")
-        process.stdin.flush()
-    said = [process.communicate(timeout=120)[0] for process in both]
-    assert [process.returncode for process in both] == [0, 0]
-    assert sorted(said) == ["", "made\n"]
+        process.start()
+    for process in both:
+        process.join(60)
+    assert [process.exitcode for process in both] == [0, 0]
+    assert made.get() == "made" and made.empty()
     assert len(left(tmp_path)) == 3
 
 
@@ -138,7 +133,7 @@ def test_a_line_ends_at_a_newline_only(tmp_path: Path) -> None:
 def test_a_name_of_ones_own(tmp_path: Path, mine: None) -> None:
     with pytest.raises(ValueError, match="there is a corpus 'text8' already"):
         register("text8", origin_of("cyclic-5"))
-    with pytest.raises(ValueError, match="a corpus's name has letters"):
+    with pytest.raises(ValueError, match="a corpus's name must have letters"):
         register("a/b", origin_of("cyclic-5"))
     register("toy", origin_of("cyclic-5"))
     assert prepare("toy", tmp_path).sha256 == prepare("cyclic-5", tmp_path).sha256

@@ -136,7 +136,7 @@ def test_what_has_no_documents_or_no_end_is_refused(tmp_path: Path) -> None:
     tokens = tokenise(corpus, "train", byte_level())
     with pytest.raises(ValueError, match="is one text and has no documents"):
         blocks(corpus, tokens, 8, "documents", ends=([], [3]))
-    with pytest.raises(ValueError, match="special that ends a text, as bpe-2048"):
+    with pytest.raises(ValueError, match="an end token, such as bpe-2048"):
         Documents(tokens, 8, ([], []))
     with pytest.raises(ValueError, match="no room for text and its end"):
         Documents(tokens, 2, ([1], [END]))

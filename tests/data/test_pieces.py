@@ -13,7 +13,18 @@ from dsl.apps.stories import corpus as stories
 from dsl.checkpoints.llama import cut, most_frequent
 from dsl.checkpoints.loading import load
 from dsl.conditioning.hints import Known, Unknown
-from dsl.data.tokenizers import BYTES, END, Pieces, byte_level, decode, encode, ends, spaced, within
+from dsl.data.tokenizers import (
+    BEGIN,
+    BYTES,
+    END,
+    Pieces,
+    byte_level,
+    decode,
+    encode,
+    ends,
+    spaced,
+    within,
+)
 from dsl.generation.prompts import parse_gaps
 from tests.llamas import small_teacher, tokenizer_bin
 
@@ -22,7 +33,8 @@ WORDS = [" t", "he", " the", " c", "at", " cat", " s", " sat", "on", " on", "th"
 TABLE = tokenizer_bin(WORDS)
 COUNT = 259 + sum(len(w) > 1 for w in WORDS) + len({c for w in WORDS for c in w})
 PIECES = Pieces.read(TABLE, COUNT, "it")
-ALL = [p for p in range(BYTES.stop, COUNT)]
+WHOLE = PIECES.whole()
+ALL = list(range(BYTES.stop, COUNT))
 TEXTS = st.text("abcehnorst. ,", min_size=1, max_size=40).filter(
     lambda t: "  " not in f" {t}" and t.strip() == t
 )
@@ -43,19 +55,23 @@ def greedy(text: str, pieces: list[int]) -> list[bytes]:
 @given(TEXTS)
 @settings(max_examples=200, deadline=None)
 def test_texts_fall_into_the_pieces_of_the_rule(text: str) -> None:
-    tokenizer = PIECES.whole()
-    found = [PIECES.texts[t] for t in encode(tokenizer, text)]
+    found = [PIECES.texts[t] for t in encode(WHOLE, text)]
     assert found == greedy(text, ALL)
 
 
+SPELLING = COUNT - sum(len(word) > 1 for word in WORDS) - 3
+"""Bytes and letters, without the three special tokens: they are always kept."""
+
+
+def named(*texts: bytes) -> list[int]:
+    return [p for p in ALL if PIECES.texts[p] in texts]
+
+
 @given(TEXTS)
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_what_is_kept_falls_as_it_did(text: str) -> None:
     """A text whose pieces are all kept has the same pieces; any other is spelt by smaller ones."""
-    letters = [p for p in ALL if len(PIECES.texts[p]) == 1]
-    words = [p for p in ALL if PIECES.texts[p] in (b" the", b"at", b" sat")]
-    kept = PIECES.closed([*letters, *words], 99)
-    tokenizer = PIECES.tokenizer(kept)
+    tokenizer, kept = cut(WHOLE, named(b" the", b"at", b" sat"), COUNT, BEGIN)
     found = [PIECES.texts[kept[t]] for t in encode(tokenizer, text)]
     assert b"".join(found).decode() == " " + text
     whole = greedy(text, ALL)
@@ -63,22 +79,23 @@ def test_what_is_kept_falls_as_it_did(text: str) -> None:
         assert found == whole
 
 
-def test_a_piece_comes_with_what_it_is_merged_from() -> None:
-    the = next(p for p in ALL if PIECES.texts[p] == b" the")
-    kept = {PIECES.texts[p] for p in PIECES.closed([the], 99)}
-    assert kept == {b" the", b" t", b"he", b" ", b"t", b"h", b"e"}
-    assert PIECES.closed([the], 6) == [], "and not at all if there is no room for those"
+@pytest.mark.parametrize(("room", "merged"), [(3, {b" the", b" t", b"he"}), (2, set())])
+def test_a_piece_comes_with_what_it_is_merged_from(room: int, merged: set[bytes]) -> None:
+    """And not at all if there is no room for those."""
+    tokenizer, kept = cut(WHOLE, named(b" the"), SPELLING + 1 + room, BEGIN)
+    assert {PIECES.texts[p] for p in kept if p in ALL and len(PIECES.texts[p]) > 1} == merged
+    assert kept[-1] == BEGIN and ends(tokenizer) == ([], [len(kept) - 1])
 
 
 def test_it_ends_texts_and_knows_lines() -> None:
     newline = BYTES.start + 10
-    tokenizer = PIECES.tokenizer(PIECES.closed([newline, *ALL], 99))
+    tokenizer = PIECES.tokenizer([newline, *ALL])
     assert ends(tokenizer) == ([], [tokenizer.token_to_id(END)])
     assert decode(tokenizer, encode(tokenizer, "the cat\nsat")) == "the cat\nsat"
 
 
 def test_inside_a_text_no_space_is_put_first() -> None:
-    tokenizer = PIECES.tokenizer(PIECES.closed(ALL, 99))
+    tokenizer = PIECES.tokenizer(ALL)
     whole = encode(tokenizer, "the cat sat")
     inner = within(tokenizer)
     assert encode(tokenizer, "the") + encode(inner, " cat sat") == whole
@@ -101,13 +118,12 @@ def test_a_damaged_table_gets_one_line(data: bytes, count: int, message: str) ->
 
 
 def test_only_merges_can_be_cut() -> None:
-    with pytest.raises(ValueError, match="only tokenizers by merges"):
+    with pytest.raises(ValueError, match="only BPE tokenizers"):
         cut(byte_level(), [], 300, 0)
 
 
 def test_the_most_frequent_come_first() -> None:
-    tokenizer = PIECES.whole()
-    first, second, *_ = most_frequent(tokenizer, ["the the the cat cat sat", "the cat."])
+    first, second, *_ = most_frequent(WHOLE, ["the the the cat cat sat", "the cat."])
     assert [PIECES.texts[first], PIECES.texts[second]] == [b" the", b" cat"]
 
 

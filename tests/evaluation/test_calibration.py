@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from dsl.apps.zoo.candi import AtMixture
-from dsl.apps.zoo.protocols import AtTime
 from dsl.apps.zoo.sedd import AtScoreTime
+from dsl.apps.zoo.timed import AtTime
 from dsl.checkpoints.loading import Model
 from dsl.cli.main import main
 from dsl.core import oracle

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import strategies as st
 
-from dsl.apps.demo.paths import paths, read_trace
+from dsl.apps.demo.charts import paths, read_trace
 from dsl.apps.reproduce import curves
 from dsl.cli.figure import _results
 from tests.fuzz.cases import anything, dumped, fuzz, mutated, swapped
@@ -33,11 +33,12 @@ def lines(records: Any) -> bytes:
 
 
 def test_a_trace_is_drawn_or_refused(tmp_path: Path) -> None:
-    path = tmp_path / "trace.jsonl"
+    path, out = tmp_path / "trace.jsonl", tmp_path / "paths.svg"
 
     def read(content: bytes) -> None:
         path.write_bytes(content)
-        assert paths({"it": read_trace(path)}).startswith("<svg")
+        paths({"it": read_trace(path)}, out)
+        assert "<svg" in out.read_text()
 
     cases = st.one_of(mutated([lines(TRACE)]), swapped([TRACE]).map(lines), anything.map(lines))
     fuzz("figures", cases, read, [b"[" * 100_000 + b"\n"], share=0.4)

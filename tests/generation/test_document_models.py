@@ -11,9 +11,8 @@ import torch
 from tokenizers import AddedToken
 
 import dsl
-from dsl.apps.demo.mending import mend
 from dsl.checkpoints.loading import Model
-from dsl.conditioning.hints import Known, Unknown
+from dsl.conditioning.hints import Confident, Hint, Known, Unknown
 from dsl.conditioning.padding import Padded
 from dsl.core.oracle import Enumerated
 from dsl.core.sphere import simplex
@@ -155,9 +154,15 @@ def test_calibration_leaves_padding_out(model: Model) -> None:
     assert plain.positions == 20 * model.length
 
 
-def test_a_doubtful_document_is_mended_as_a_whole_one(model: Model) -> None:
-    assert mend("a_", [1.0, 0.0], model).repaired == "ab"
-    assert mend("bbb", [0.9, 0.6, 0.9], model).repaired == "bab"
+def test_a_doubtful_document_is_corrected_as_a_whole_one(model: Model) -> None:
+    a, b = (model.encode(letter)[0] for letter in "ab")
+
+    def corrected(*hints: Hint) -> str:
+        row = ended(model, list(hints), "here")
+        return generate(model, hints=row, sampler="roar:temperature=0")[0].text
+
+    assert corrected(Known(a), Unknown()) == "ab"
+    assert corrected(Confident(b, 0.9), Confident(b, 0.6), Confident(b, 0.9)) == "bab"
 
 
 class TestTheDraw:

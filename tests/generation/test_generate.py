@@ -69,7 +69,7 @@ def test_infilling_toys() -> None:
     [
         (lambda: generate("oracle:cyclic-99"), "K in 2 … 26, got 99"),
         (lambda: generate("oracle:nothing"), "unknown oracle 'oracle:nothing'; expected"),
-        (lambda: generate("oracle:cyclic-7", length=9), "sequences of 7 tokens, not of 9"),
+        (lambda: generate("oracle:cyclic-7", length=9), "needs length 7, got 9"),
         (lambda: generate(n=0), "n must be at least 1"),
         (lambda: generate(batch_size=0), "batch_size must be at least 1"),
         (lambda: generate(sampler="mdlm@8:top_p=0"), "top_p must lie in"),
@@ -81,7 +81,7 @@ def test_infilling_toys() -> None:
         (lambda: generate(n=3, hints=[[Unknown()], [Unknown()]]), "one sequence or all 3"),
         (lambda: infill("ABC", "oracle:cyclic-7"), "has no gap"),
         (lambda: infill("xy[5]", "oracle:cyclic-7"), "outside the model's vocabulary: 'xy'"),
-        (lambda: infill("AB[6]", "oracle:cyclic-7"), "sequences of 7 tokens, not of 8"),
+        (lambda: infill("AB[6]", "oracle:cyclic-7"), "needs length 7, got 8"),
         (lambda: infill("AB[9]", "oracle:cyclic-7"), r"1 to 7 tokens, got \[9\]"),
         (lambda: infill("AB[0]", "oracle:cyclic-7"), r"tokens, got \[0\]"),
         (lambda: infill("a[999999999]", "oracle:markov"), r"tokens, got \[999999999\]"),

@@ -75,7 +75,7 @@ def test_a_full_disk_leaves_the_old_model(
     [
         (b'{"a":' * 100_000, "is not JSON"),
         (b"[" * 100_000 + b"]" * 100_000, "nested too deeply"),
-        (b'{"vocab_size": 11, "vocab_size": 12}', "'vocab_size' comes twice"),
+        (b'{"vocab_size": 11, "vocab_size": 12}', "duplicate key 'vocab_size'"),
         (b'{"vocab_size": ' + b"9" * 5000 + b"}", "is not JSON"),
         (b'{"vocab_size": ' + b"9" * 500 + b"}", "smaller than 2.31, got 500 digits"),
         (b'{"vocab_size": 2000000000, "hidden_dim": 2000000000}', "than the .* can hold"),

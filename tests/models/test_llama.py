@@ -190,8 +190,8 @@ def test_restriction_is_renormalisation_and_temperature_divides() -> None:
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        (b"short", "it is no llama2.c file: it has 5 bytes"),
-        (b"\0" * 100, "it is no llama2.c file: it begins with the sizes"),
+        (b"short", "it is not a llama2.c file: it has 5 bytes"),
+        (b"\0" * 100, "it is not a llama2.c file: it begins with the sizes"),
         (llama2c()[:-4], "it is damaged: a llama2.c file of the sizes .* bytes, got"),
         (llama2c() + b"more", "it is damaged"),
         (llama2c()[:-4] + b"\0\0\xc0\x7f", "not finite"),
@@ -205,12 +205,12 @@ def test_a_damaged_file_gets_one_line(data: bytes, message: str) -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"model_type": "gpt2"}, "describes no llama, but 'gpt2'"),
-        ({"attention_bias": True}, "what llama blocks here have not: {'attention_bias': True}"),
+        ({"model_type": "gpt2"}, "model_type must be 'llama', got 'gpt2'"),
+        ({"attention_bias": True}, "options that are not supported: {'attention_bias': True}"),
         ({"rope_scaling": {"rope_type": "llama3"}}, "rope_scaling"),
         ({"head_dim": 32}, "head_dim"),
         ({"hidden_size": "wide"}, "'hidden_size' must be a whole number, got 'wide'"),
-        ({"bos_token_id": None}, "the token that begins a text, got None"),
+        ({"bos_token_id": None}, "bos_token_id must be a token, got None"),
         ({"intermediate_size": 25}, r"has shape \(24, 16\), expected \(25, 16\)"),
         ({"num_hidden_layers": 3}, "has no tensor model.layers.2"),
     ],

@@ -8,13 +8,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from dsl.apps.zoo import protocols
-from dsl.apps.zoo.candi import CandiModel, CandiShape
+from dsl.apps.zoo import timed
+from dsl.apps.zoo.candi import CandiModel, CandiShape, Mixed
 from dsl.apps.zoo.kernel import Kernel
 from dsl.apps.zoo.prism import PrismModel
-from dsl.apps.zoo.protocols import Mixed, Scored, Timed
-from dsl.apps.zoo.sedd import Floored, SeddModel
-from dsl.apps.zoo.timed import TimedModel, TimedShape
+from dsl.apps.zoo.sedd import Floored, Scored, SeddModel
+from dsl.apps.zoo.timed import Timed, TimedModel, TimedShape
 from dsl.conditioning.evidence import Confident, Evidence, Known, NBest, Unknown, given
 from dsl.core import oracle
 from dsl.core.alpha import Linear, Schedule
@@ -137,7 +136,7 @@ def posed(name: str, chain: oracle.Markov) -> Network:
         return Ratios(chain)
     if asks(name, Mixed):
         return Veiled(chain)
-    if asks(name, protocols.Replaced):
+    if asks(name, timed.Replaced):
         return Replaced(chain)
     return Absorbed(chain) if asks(name, Timed) else chain
 

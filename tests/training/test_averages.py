@@ -122,8 +122,8 @@ class TestRecipe:
     @pytest.mark.parametrize(
         "value, message",
         [
-            ("[]", "ema must be a number, or numbers that all differ"),
-            ("[0.9, 0.9]", "ema must be a number, or numbers that all differ"),
+            ("[]", "ema must be one number or distinct numbers"),
+            ("[0.9, 0.9]", "ema must be one number or distinct numbers"),
             ("[0.9, 1.0]", "ema in \\[0, 1\\)"),
             ("[0.9, many]", "expected float, got 'many'"),
             ("{a: 1}", "expected float"),

@@ -73,5 +73,5 @@ def test_a_signal_saves_and_says_how_to_go_on(tmp_path: Path, cache: Path) -> No
     process.send_signal(signal.SIGTERM)
     out, err = process.communicate()
     assert process.returncode == 0
-    assert "go on with: dsl train" in out and "SIGTERM: saving after this step" in err
+    assert "resume with: dsl train" in out and "SIGTERM: saving after this step" in err
     assert Checkpoints(tmp_path / "checkpoints").newest(lambda _: None) is not None

@@ -13,7 +13,10 @@ from dsl.families.registry import FAMILIES
 from dsl.models.dropout import ItemDropout, seed_dropout
 from tests.training.conftest import close, settings, train, weights
 
-SHORT = ("trainer.steps=6", "trainer.log_every=1", "optimizer.eps=1e-4", "optimizer.warmup=0")
+SHORT = (
+    "trainer.steps=4", "trainer.batch=8", "trainer.log_every=1", "trainer.validate_every=4",
+    "trainer.save_every=4", "optimizer.eps=1e-4", "optimizer.warmup=0",
+)  # fmt: skip
 MASKED = "objective={masked_only: true}"
 CASES = {
     "masked only": (MASKED,),
@@ -47,7 +50,7 @@ def test_micro_batches_are_the_whole_batch(case: str, tmp_path: Path, cache: Pat
 def test_dropout_changes_what_is_learned(tmp_path: Path, cache: Path) -> None:
     """Otherwise the laws above would say nothing about it."""
     for rate in ("0.0", "0.3"):
-        assert train(tmp_path / rate, cache, *settings(f"model.dropout={rate}")) == 0
+        assert train(tmp_path / rate, cache, *settings(*SHORT, f"model.dropout={rate}")) == 0
     ours, theirs = (weights(tmp_path / rate) for rate in ("0.0", "0.3"))
     assert max(float((ours[name] - theirs[name]).abs().max()) for name in ours) > 1e-4
 

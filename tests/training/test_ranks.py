@@ -62,7 +62,7 @@ def test_a_signal_to_one_rank_stops_all_at_one_step(rank: str, tmp_path: Path, c
     told.send_signal(signal.SIGTERM)
     out, err = process.communicate(timeout=900)
     assert process.returncode == 0, err[-3000:]
-    found = re.search(r"stopped at step (\d+); go on with: dsl train", out)
+    found = re.search(r"stopped at step (\d+); resume with: dsl train", out)
     newest = Checkpoints(tmp_path / "checkpoints").newest(lambda _: None)
     assert found is not None and newest is not None and newest.step == int(found[1])
 

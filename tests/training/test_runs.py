@@ -2,66 +2,71 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
+import shutil
 from pathlib import Path
 
 import pytest
 import torch
 
 import dsl
+from dsl._util.files import locked
 from dsl.cli.main import main
 from dsl.training import recipe as recipes
 from dsl.training.checkpoint import Checkpoints
 from dsl.training.run import Watch
-from tests.training.conftest import CYCLIC, events, train, weights
+from tests.training.conftest import CYCLIC, events, settings, train, weights
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished run; tests that change it use a copy."""
+    out = tmp_path_factory.mktemp("finished") / "run"
+    assert train(out, tmp_path_factory.getbasetemp() / "cache", "--device", "cpu") == 0
+    return out
+
+
+@pytest.fixture
+def copied(finished: Path, tmp_path: Path) -> Path:
+    return shutil.copytree(finished, tmp_path / "run")
 
 
 class TestRuns:
     def test_a_run_leaves_a_model_that_can_be_used(
-        self, tmp_path: Path, cache: Path, capsys: pytest.CaptureFixture[str]
+        self, finished: Path, capsys: pytest.CaptureFixture[str]
     ) -> None:
-        assert train(tmp_path / "run", cache) == 0
-        assert "trained to step 12" in capsys.readouterr().out
-        assert (
-            main(["sample", "--model", str(tmp_path / "run" / "model"), "--sampler", "roar"]) == 0
-        )
+        assert main(["sample", "--model", str(finished / "model"), "--sampler", "roar"]) == 0
         assert set(capsys.readouterr().out.strip()) <= set("ABCDEFG")
-        log = (tmp_path / "run" / "log.jsonl").read_text()
-        events = [json.loads(line) for line in log.splitlines()]
-        assert [e["step"] for e in events if "validation" in e] == [6, 12]
-        assert [e["step"] for e in events if "loss" in e] == [3, 6, 9, 12]
-        assert all("continuous" in e for e in events if "loss" in e)
+        logged = events(finished)
+        assert [e["step"] for e in logged if "validation" in e] == [6, 12]
+        assert [e["step"] for e in logged if "loss" in e] == [3, 6, 9, 12]
+        assert all("continuous" in e for e in logged if "loss" in e)
 
     @pytest.mark.parametrize("kind", ["adamw", "muon"])
     def test_a_run_cut_in_two_is_the_same_run(self, kind: str, tmp_path: Path, cache: Path) -> None:
-        """Steps 1 to 6, then on to 12: bit for bit the weights of 12 in one go."""
-        steady = ["--set", "optimizer.schedule=constant", "--set", f"optimizer.kind={kind}"]
-        assert train(tmp_path / "cut", cache, "--set", "trainer.steps=6", *steady) == 0
-        assert train(tmp_path / "cut", cache, *steady) == 0
-        assert train(tmp_path / "whole", cache, *steady) == 0
+        """Steps 1 to 3, then on to 6: bit for bit the weights of 6 in one go."""
+        steady = settings("optimizer.schedule=constant", f"optimizer.kind={kind}")
+        for out, steps in (("cut", 3), ("cut", 6), ("whole", 6)):
+            assert train(tmp_path / out, cache, *steady, *settings(f"trainer.steps={steps}")) == 0
         ours, theirs = weights(tmp_path / "cut"), weights(tmp_path / "whole")
         assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
 
-    def test_a_truncated_checkpoint_is_passed_over_aloud(
-        self, tmp_path: Path, cache: Path, capsys: pytest.CaptureFixture[str]
+    def test_a_truncated_checkpoint_is_skipped_with_a_warning(
+        self, finished: Path, copied: Path, cache: Path, capsys: pytest.CaptureFixture[str]
     ) -> None:
-        assert train(tmp_path / "run", cache) == 0
-        reference = weights(tmp_path / "run")
-        newest = tmp_path / "run/checkpoints/step-00000012/training.safetensors"
+        reference = weights(finished)
+        newest = copied / "checkpoints/step-00000012/training.safetensors"
         newest.write_bytes(newest.read_bytes()[:1000])
-        capsys.readouterr()
-        assert train(tmp_path / "run", cache) == 0
+        assert train(copied, cache) == 0
         said = " ".join(capsys.readouterr().err.split())
         assert "step-00000012 is damaged (training.safetensors has changed)" in said
         assert "resumed from step 6" in said
-        assert all(torch.equal(weights(tmp_path / "run")[n], reference[n]) for n in reference)
+        assert all(torch.equal(weights(copied)[n], reference[n]) for n in reference)
 
     def test_another_recipe_in_the_same_place_is_refused(
-        self, tmp_path: Path, cache: Path, capsys: pytest.CaptureFixture[str]
+        self, copied: Path, cache: Path, capsys: pytest.CaptureFixture[str]
     ) -> None:
-        assert train(tmp_path / "run", cache) == 0
-        assert train(tmp_path / "run", cache, "--set", "optimizer.lr=1e-3") == 1
+        assert train(copied, cache, "--set", "optimizer.lr=1e-3") == 1
         error = capsys.readouterr().err
         assert "holds a run of another recipe (optimizer.lr: " in error and "0.001 here)" in error
 
@@ -70,14 +75,14 @@ class TestRuns:
     ) -> None:
         """As many letters, but other ones: the old weights would mean other tokens."""
         text, out = tmp_path / "mine.txt", tmp_path / "run"
-        changes = ["--set", f"data.corpus={text}", "--set", "data.length=8"]
+        changes = settings(f"data.corpus={text}", "data.length=8", "trainer.steps=2")
         text.write_text("abcdefgh" * 100)
         assert train(out, cache, *changes) == 0
         text.write_text("bcdefghi" * 100)
-        assert train(out, cache, *changes, "--set", "trainer.steps=20") == 1
+        assert train(out, cache, *changes, "--set", "trainer.steps=4") == 1
         assert "the text and the tokenizer of" in capsys.readouterr().err
         text.write_text("abcdefgh" * 100)
-        assert train(out, cache, *changes, "--set", "trainer.steps=14") == 0
+        assert train(out, cache, *changes, "--set", "trainer.steps=3") == 0
 
     def test_a_mistyped_corpus_leaves_nothing_in_the_way(
         self, tmp_path: Path, cache: Path, capsys: pytest.CaptureFixture[str]
@@ -85,37 +90,37 @@ class TestRuns:
         out = tmp_path / "run"
         assert train(out, cache, "--set", "data.corpus=cyclik-7") == 1
         assert "unknown corpus" in capsys.readouterr().err
-        assert train(out, cache) == 0
-        assert train(out, cache) == 0
-        assert "already trained to step 12" in capsys.readouterr().err
+        short = settings("trainer.steps=1")
+        assert train(out, cache, *short) == 0
+        assert train(out, cache, *short) == 0
+        assert "already trained to step 1" in capsys.readouterr().err
 
     def test_a_directory_of_something_else_is_refused(
         self, tmp_path: Path, cache: Path, capsys: pytest.CaptureFixture[str]
     ) -> None:
         (tmp_path / "thesis.tex").write_text("")
         assert train(tmp_path, cache) == 1
-        assert "holds no run, but 'thesis.tex'" in capsys.readouterr().err
+        assert "is not a run: it holds 'thesis.tex'" in capsys.readouterr().err
 
     def test_fine_tuning_asks_for_weights(
         self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
     ) -> None:
         assert main(["train", "text8-tiny-finetune", "--out", str(tmp_path)]) == 1
-        assert "say with --init which weights" in capsys.readouterr().err
+        assert "--init must name its initial weights" in capsys.readouterr().err
 
     def test_weights_that_read_another_alphabet_are_refused(
         self, tmp_path: Path, cache: Path, capsys: pytest.CaptureFixture[str]
     ) -> None:
         assert train(tmp_path / "run", cache, "--init", "text8-tiny") == 1
         error = capsys.readouterr().err
-        assert "--init text8-tiny knows 27 tokens, this corpus has 7" in error
+        assert "--init text8-tiny has 27 tokens, this corpus has 7" in error
         assert "--set data.tokenizer=" in error
 
     def test_a_second_process_is_refused(
         self, tmp_path: Path, cache: Path, capsys: pytest.CaptureFixture[str]
     ) -> None:
         (tmp_path / "run").mkdir()
-        with (tmp_path / "run" / "lock").open("w") as file:
-            fcntl.flock(file, fcntl.LOCK_EX)
+        with locked(tmp_path / "run"):
             assert train(tmp_path / "run", cache) == 1
         assert "another process is at work in" in capsys.readouterr().err
 
@@ -127,12 +132,13 @@ class TestRuns:
         error = capsys.readouterr().err
         assert "is nan; stopped" in error or "must be finite" in error
 
-    def test_beginning_with_given_weights(
-        self, tmp_path: Path, cache: Path, capsys: pytest.CaptureFixture[str]
+    def test_initial_weights_are_loaded_and_counted(
+        self, finished: Path, tmp_path: Path, cache: Path, capsys: pytest.CaptureFixture[str]
     ) -> None:
-        assert train(tmp_path / "run", cache) == 0
-        assert train(tmp_path / "more", cache, "--init", str(tmp_path / "run" / "model")) == 0
-        assert "began with the weights of" in capsys.readouterr().err
+        init = ["--init", str(finished / "model"), *settings("trainer.steps=1")]
+        assert train(tmp_path / "more", cache, *init) == 0
+        assert "initialised with the weights of" in capsys.readouterr().err
+        assert dsl.load(tmp_path / "more" / "model").trained_on == (12 + 1) * 16 * 7
 
 
 def test_text_of_ones_own(tmp_path: Path, cache: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -201,12 +207,6 @@ def test_a_full_disk_leaves_the_older_checkpoints(tmp_path: Path) -> None:
 
 
 class TestDevice:
-    def test_a_run_on_the_processor_is_the_run(self, tmp_path: Path, cache: Path) -> None:
-        assert train(tmp_path / "named", cache, "--device", "cpu") == 0
-        assert train(tmp_path / "again", cache, "--device", "cpu") == 0
-        ours, theirs = weights(tmp_path / "named"), weights(tmp_path / "again")
-        assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
-
     @pytest.mark.parametrize("device", ["toaster", "cuda:99", "cpu:0:0", "", "meta", "xla"])
     def test_a_device_that_is_not_there_is_one_line(
         self, device: str, tmp_path: Path, cache: Path, capsys: pytest.CaptureFixture[str]
@@ -214,32 +214,26 @@ class TestDevice:
         assert train(tmp_path / "run", cache, "--device", device) == 1
         (line,) = capsys.readouterr().err.splitlines()
         assert line.startswith("dsl train: ") and repr(device) in line
-        assert train(tmp_path / "run", cache) == 0  # nothing was left in the way
+        assert not (tmp_path / "run").exists()
 
 
 class TestLibrary:
     """`dsl.train` is what the command calls."""
 
-    def test_a_call_is_the_command(self, tmp_path: Path, cache: Path) -> None:
+    def test_a_call_is_the_command(self, finished: Path, tmp_path: Path, cache: Path) -> None:
         told: list[str] = []
         seen: list[dict[str, object]] = []
         watch = Watch(told.append, seen.append)
         done = dsl.train("cyclic", tmp_path / "call", smoke=True, cache=cache, watch=watch)
         assert (done.step, done.finished, done.model) == (12, True, tmp_path / "call" / "model")
-        assert train(tmp_path / "command", cache) == 0
-        ours, theirs = weights(tmp_path / "call"), weights(tmp_path / "command")
+        ours, theirs = weights(tmp_path / "call"), weights(finished)
         assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
-        logged = [event["step"] for event in events(tmp_path / "command")]
+        logged = [event["step"] for event in events(finished)]
         assert [event["step"] for event in seen] == logged and told
         assert dsl.load(done.model).trained_on == 12 * 16 * 7
 
     def test_changes_are_for_recipes_by_name(self, tmp_path: Path, cache: Path) -> None:
-        recipe = recipes.read(CYCLIC, ["trainer.steps=2"], smoke=True)
+        recipe = recipes.read(CYCLIC, ["trainer.steps=1"], smoke=True)
         with pytest.raises(ValueError, match="changes and smoke are for recipes"):
             dsl.train(recipe, tmp_path, changes=["trainer.steps=3"])
-        assert dsl.train(recipe, tmp_path / "run", cache=cache).step == 2
-
-    def test_weights_to_begin_with_are_counted(self, tmp_path: Path, cache: Path) -> None:
-        first = dsl.train("cyclic", tmp_path / "one", smoke=True, cache=cache)
-        more = dsl.train("cyclic", tmp_path / "two", smoke=True, cache=cache, init=first.model)
-        assert dsl.load(more.model).trained_on == 2 * 12 * 16 * 7
+        assert dsl.train(recipe, tmp_path / "run", cache=cache).step == 1

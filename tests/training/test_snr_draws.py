@@ -81,9 +81,15 @@ class TestSpread:
 
 
 class TestDraw:
-    @pytest.mark.parametrize("how", TOGETHER)
-    @pytest.mark.parametrize("per", ["sequence", "token"])
-    @pytest.mark.parametrize("shared", [False, True])
+    @pytest.mark.parametrize(
+        "how, per, shared",
+        [
+            ("stratified", "sequence", False),
+            ("antithetic", "sequence", True),
+            ("antithetic", "token", False),
+            ("stratified", "token", True),
+        ],
+    )
     def test_every_position_has_the_law_of_the_mixture(
         self, how: Spread, per: str, shared: bool
     ) -> None:

@@ -83,7 +83,7 @@ class TestMeter:
         found = meter.found()
         assert found is not None
         assert found.tokens_per_second == 20.0 and found.flops_per_second == 2000.0
-        assert found.share == 0.5 and "50% of a bare float32 product of width 8" in found.line
+        assert found.share == 0.5 and "50% of a plain float32 product of width 8" in found.line
 
     def test_without_products_there_is_nothing_to_say(self) -> None:
         class Nothing(Product):
@@ -111,7 +111,7 @@ def test_a_run_says_what_it_reached(
         reached["flops_per_second"] / reached["product_flops_per_second"]
     )
     assert (reached["precision"], reached["width"]) == ("float32", 64)
-    assert "of a bare float32 product of width 64" in " ".join(capsys.readouterr().err.split())
+    assert "of a plain float32 product of width 64" in " ".join(capsys.readouterr().err.split())
     assert train(tmp_path, cache) == 0  # nothing is left to do, so nothing is measured
     assert len([event for event in events(tmp_path) if "utilisation" in event]) == 1
 

@@ -56,11 +56,11 @@ class TestYaml:
     @pytest.mark.parametrize(
         "text, message",
         [
-            ("a: &x [1]\nb: *x\n", "alias of a list or mapping"),
-            ("a: &x {c: 1}\nb: *x\n", "alias of a list or mapping"),
-            ("&x [*x]", "alias of a list or mapping"),
-            ("&x {a: *x}", "alias of a list or mapping"),
-            ("a: &x {c: 1}\nb: {<<: *x}\n", "alias of a list or mapping"),
+            ("a: &x [1]\nb: *x\n", "aliases of lists and mappings"),
+            ("a: &x {c: 1}\nb: *x\n", "aliases of lists and mappings"),
+            ("&x [*x]", "aliases of lists and mappings"),
+            ("&x {a: *x}", "aliases of lists and mappings"),
+            ("a: &x {c: 1}\nb: {<<: *x}\n", "aliases of lists and mappings"),
             ("[" * (DEEPEST + 2) + "]" * (DEEPEST + 2), "nested"),
             ("[" * 20_000, "nested"),
             ("[" * 20_000 + "]" * 20_000, "nested"),
@@ -70,7 +70,7 @@ class TestYaml:
             ("a: 2024-01-01 99:00:00", "hour must be in"),
             ("a: [", "expected the node content"),
             ("a: b: c", "mapping values are not allowed"),
-            ("a: !!python/object:os.system {}", "constructor|names a type"),
+            ("a: !!python/object:os.system {}", "type tags such as"),
             ("a: 1\n---\nb: 2\n", "expected a single document"),
             ("\x00", "unacceptable character"),
             ("a: *x", "undefined alias"),
@@ -85,7 +85,7 @@ class TestYaml:
     def test_a_bomb_of_aliases_is_neither_expanded_nor_repeated(self) -> None:
         lines = ["a0: &a0 [lol, lol]"]
         lines += [f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 9)}]" for i in range(1, 30)]
-        with pytest.raises(ValueError, match="alias of a list or mapping") as refused:
+        with pytest.raises(ValueError, match="aliases of lists and mappings") as refused:
             parse_yaml("\n".join(lines), "the bomb")
         assert len(str(refused.value)) < 200
 

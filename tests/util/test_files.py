@@ -142,12 +142,13 @@ def test_a_sweep_takes_the_parts_of_a_folder_and_nothing_else(tmp_path: Path) ->
 @pytest.mark.parametrize("kind", ["file", "directory"])
 def test_a_lock_has_one_holder_and_leaves_nothing(kind: str, tmp_path: Path) -> None:
     path = tmp_path if kind == "directory" else tmp_path / "file"
+    (tmp_path / "lock").write_text("a user's own file")
     with locked(path):
         with pytest.raises(ValueError, match="another process is at work"), locked(path):
             pass
         with locked(path, rank=1):
             pass
-    assert names(tmp_path) == []
+    assert names(tmp_path) == ["lock"]
 
 
 def test_those_who_wait_come_one_after_the_other(tmp_path: Path) -> None:
@@ -156,7 +157,7 @@ def test_those_who_wait_come_one_after_the_other(tmp_path: Path) -> None:
     path.write_text("0")
 
     def count() -> None:
-        for _ in range(20):
+        for _ in range(5):
             with locked(path, wait=True):
                 path.write_text(str(int(path.read_text()) + 1))
 
@@ -165,7 +166,7 @@ def test_those_who_wait_come_one_after_the_other(tmp_path: Path) -> None:
         thread.start()
     for thread in threads:
         thread.join()
-    assert path.read_text() == "80"
+    assert path.read_text() == "20"
     assert names(tmp_path) == ["number"]
 
 
@@ -185,7 +186,7 @@ def test_writers_at_once_both_succeed(tmp_path: Path) -> None:
         (b"\xff\xfe", "utf-8"),
         (b"[" * 200_000 + b"]" * 200_000, "nested too deeply"),
         (b"9" * 5000, "digits"),
-        (b'{"a": 1, "a": 2}', "the key 'a' comes twice"),
+        (b'{"a": 1, "a": 2}', "duplicate key 'a'"),
         (rb'"\ud83d alone"', "surrogates"),
     ],
 )

@@ -1,4 +1,4 @@
-"""Frozen dataclasses from plain data and back: strict about keys and types, clear about faults."""
+"""Read frozen dataclasses from plain data and YAML, with strict checks and one-line errors."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ import yaml
 T = TypeVar("T")
 
 MOST_SHOWN = 80
-"""Characters of a wrong value that a message repeats."""
+"""Maximum number of characters of a value in a message."""
 DEEPEST = 40
-"""Levels of nesting that data of ours can have; what is deeper is no recipe and no sampler."""
+"""Maximum nesting of YAML."""
 LONGEST = 50_000
-"""Characters of a recipe or a sampler, for which the reader of YAML needs two seconds."""
+"""Maximum number of characters of YAML, which take about two seconds to parse."""
 
 
 def converter() -> cattrs.Converter:
-    """Make a converter that refuses unknown keys and values of the wrong type."""
+    """Make a converter that rejects unknown keys and values of the wrong type."""
     made = cattrs.Converter(forbid_extra_keys=True)
     for kind in (bool, int, float, str):
         made.register_structure_hook(kind, _checked)
@@ -38,14 +38,14 @@ def converter() -> cattrs.Converter:
 def read(
     kind: type[T], data: Any, name: str, *, by: cattrs.Converter | None = None, keys: str = "keys"
 ) -> T:
-    """Build a dataclass from plain data, or say in one line what does not fit.
+    """Build a dataclass from plain data, with a one-line error if the data do not fit.
 
     Args:
         kind: The dataclass.
         data: A mapping with its fields.
-        name: What the data are, as an error calls them.
-        by: A converter that knows more types than the plain ones.
-        keys: What an error calls the fields.
+        name: The name of the data in errors.
+        by: A converter for further types.
+        keys: The word for the fields in errors.
     """
     if not isinstance(data, Mapping):
         raise ValueError(f"{name} must be a mapping of {keys}, got {shown(data)}")
@@ -56,7 +56,7 @@ def read(
 
 
 def parse_yaml(text: str, name: str) -> Any:
-    """Read YAML (or JSON) text, refusing what is malformed, circular or absurdly nested."""
+    """Parse YAML (or JSON); malformed, circular or deeply nested text is an error."""
     if len(text) > LONGEST:
         raise ValueError(f"{name} has {len(text):,} characters, more than {LONGEST:,}")
     try:
@@ -70,7 +70,7 @@ def parse_yaml(text: str, name: str) -> Any:
         finally:
             loader.dispose()
     except (yaml.YAMLError, ValueError, OverflowError) as error:
-        # a ValueError comes of impossible dates and numbers, a YAMLError of everything else
+        # impossible dates and numbers raise ValueError
         raise ValueError(f"{name} is not valid YAML: {one_line(error)}") from error
 
 
@@ -84,14 +84,14 @@ def read_yaml(path: Path) -> Any:
 
 
 def explain(error: cattrs.BaseValidationError) -> str:
-    """Say in one line what does not fit, and where; of many faults the first."""
+    """Describe the first faults in one line, with their places."""
     faults = cattrs.transform_error(error, format_exception=_reason)
     more = f"; and {len(faults) - 2} more" if faults[2:] else ""
     return cut("; ".join(faults[:2]), 6 * MOST_SHOWN) + more
 
 
 def shown(value: Any) -> str:
-    """Repeat a value in a message, cut short; nested data are named by their type alone."""
+    """Return a short form of a value for a message; of nested data only type and size."""
     if isinstance(value, Mapping | list | tuple | set):
         return f"a {type(value).__name__} of {len(value)}"
     return cut(
@@ -106,13 +106,13 @@ def _reason(error: BaseException, _: Any) -> str:
         unknown = ", ".join(shown(key) for key in sorted(error.extra_fields, key=str)[:5])
         known = ", ".join(field.name for field in fields(error.cl))
         return f"unknown key {unknown}; expected some of {known}"
-    if isinstance(error, TypeError):  # single values are checked, so it was none of the fields
+    if isinstance(error, TypeError):  # not from a field: those are checked before
         return "expected a mapping of fields"
     return one_line(error) or type(error).__name__
 
 
 def one_line(error: BaseException) -> str:
-    """Say in one line, cut short, what an error says."""
+    """Return an error's message as one short line."""
     return cut(" ".join(str(error).split()), 4 * MOST_SHOWN)
 
 
@@ -123,7 +123,7 @@ def cut(text: str, most: int = MOST_SHOWN) -> str:
 
 def _checked(value: Any, kind: type) -> Any:
     if kind is float and isinstance(value, str):
-        value = _number(value)  # YAML reads 3e-4 as text, because it wants 3.0e-4; people do not
+        value = _number(value)  # YAML 1.1 reads 3e-4 as a string
     accepted = (int, float) if kind is float else (kind,)
     if type(value) not in accepted:
         raise ValueError(f"expected {kind.__name__}, got {shown(value)}")
@@ -164,39 +164,39 @@ def _number(text: str) -> float | str:
 
 
 class _Loader(yaml.SafeLoader):
-    """Reads YAML, and gives up at what is nested too deeply or says of what type it is.
+    """A YAML loader that rejects deep nesting and type tags.
 
-    The readers of such types raise whatever they like where the value does not suit them.
+    Constructors of tagged types may raise any exception.
     """
 
     depth = 0
 
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
-        """Read one value with all that is in it."""
+        """Read one value and everything in it."""
         event = self.peek_event()  # type: ignore[no-untyped-call]
         if getattr(event, "tag", None) is not None:
-            raise ValueError("it names a type, as in !!int 5, which is not read")
+            raise ValueError("type tags such as !!int are not supported")
         self.depth += 1
         if self.depth > DEEPEST:
-            raise ValueError(f"it is nested too deeply, more than {DEEPEST} levels deep")
+            raise ValueError(f"it is nested too deeply, more than {DEEPEST} levels")
         node: yaml.Node | None = super().compose_node(parent, index)
         self.depth -= 1
         return node
 
 
 def _require_plain(root: yaml.Node) -> None:
-    """Refuse keys that come twice, and aliases, which may expand without end."""
+    """Reject duplicate keys, and aliases, which may expand without limit."""
     seen: set[int] = set()
     pending = [root]
     while pending:
         node = pending.pop()
         inner = _children(node)
         if id(node) in seen and inner:
-            raise ValueError("it uses an alias of a list or mapping, which is not read")
+            raise ValueError("aliases of lists and mappings are not supported")
         if isinstance(node, yaml.MappingNode):
             keys = Counter(key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode))
             if twice := [key for key, times in keys.items() if times > 1]:
-                raise ValueError(f"the key {shown(twice[0])} comes twice")
+                raise ValueError(f"duplicate key {shown(twice[0])}")
         seen.add(id(node))
         pending += inner
 

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 DEFAULT_MODEL = "stories-tiny"
-"""Used where no model is named."""
+"""The model used when none is named."""
 
 RECIPES = Path(__file__).parents[1] / "recipes"
 """The bundled recipes."""

@@ -1,4 +1,4 @@
-"""Optional dependencies: import them where they are needed, and say which extra is missing."""
+"""Import optional dependencies, with an error that names the missing extra."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ DISTRIBUTION = "discrete-stochastic-localization"
 
 
 def require(module: str, *, extra: str) -> ModuleType:
-    """Import an optional dependency, or name the extra that brings it.
+    """Import an optional dependency of an extra.
 
     Raises:
         ImportError: if the module is not installed.
@@ -18,7 +18,7 @@ def require(module: str, *, extra: str) -> ModuleType:
         return import_module(module)
     except ModuleNotFoundError as error:
         if error.name is None or module.split(".")[0] != error.name.split(".")[0]:
-            raise  # the module is there; something it needs is not
+            raise  # one of its own dependencies is missing
         raise ImportError(
             f"{module!r} is not installed. It comes with the {extra!r} extra: "
             f"pip install '{DISTRIBUTION}[{extra}]'"

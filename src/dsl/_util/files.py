@@ -1,8 +1,7 @@
-"""Files on disk: written whole or not at all, and held by one process at a time.
+"""Atomic file writes, locks, and JSON from untrusted files.
 
-What is being written lies in a part, a hidden directory beside its target. A part is locked while
-its process lives, so what a killed process left can be told from what is still being written, and
-is swept away.
+A file is first written into a part: a hidden directory beside its target. The part is locked while
+its process is alive, so parts left by killed processes can be recognised and removed.
 """
 
 from __future__ import annotations
@@ -19,19 +18,21 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
+from filelock import BaseFileLock, FileLock, Timeout
 from safetensors import SafetensorError
 
-LOCK = "lock"
+LOCK = ".dsl.lock"
+"""The lock file inside a locked directory or a part."""
 HALF_CHARACTER = re.compile(rb"\\u[dD][89a-fA-F]")
-"""Half of a character outside the basic plane; alone, it is not text and cannot be written."""
+"""Escape of a surrogate; an unpaired one cannot be encoded as UTF-8."""
 DISK_FAULTS = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS}
-"""Errors that say something of the disk, whoever met them."""
+"""Errors of the disk rather than of the caller."""
 
 
 class NotWritten(OSError):
-    """What could not be written, and why."""
+    """A target could not be written; the message names it and gives the reason."""
 
     def __init__(self, what: object, error: Exception) -> None:
         known = error.reason if isinstance(error, NotWritten) else getattr(error, "strerror", None)
@@ -43,13 +44,17 @@ class NotWritten(OSError):
 
 @contextmanager
 def whole(path: Path, called: str | None = None) -> Iterator[Path]:
-    """Give a place to write a file or a directory to, which then takes the name `path`.
+    """Yield a temporary path for a file or directory, and rename it to `path` at the end.
 
-    After an error, what was at `path` is as it was. The place has the target's own name in a
-    directory of its own, so that a library may write there in whatever way it likes.
+    After an error `path` is unchanged. The temporary path has the target's file name and is in a
+    directory of its own, so a library may write temporary files beside it.
+
+    Args:
+        path: The target.
+        called: The target's name in errors; its path if not given.
 
     Raises:
-        OSError: if the disk is full or refuses; `called` is what the error calls the target.
+        NotWritten: if the disk is full or not writable.
     """
     what = called or path
     try:
@@ -69,13 +74,13 @@ def whole(path: Path, called: str | None = None) -> Iterator[Path]:
             raise NotWritten(what, error) from error
     finally:
         shutil.rmtree(part, ignore_errors=True)
-        lock.close()
+        lock.release()
 
 
 def require_place(path: Path, *, directory: bool = False) -> None:
-    """Refuse a place where nothing can be written, before any work is done for it.
+    """Raise an error early if `path` cannot be written.
 
-    Nothing is left behind: what is tried is a nameless file in the nearest directory that exists.
+    The check creates an unnamed file in the nearest existing directory, and leaves nothing behind.
     """
     there = path.resolve()
     if there.exists() and not (there.is_dir() if directory else there.is_file()):
@@ -93,7 +98,7 @@ def require_place(path: Path, *, directory: bool = False) -> None:
 
 @contextmanager
 def reported(what: object) -> Iterator[None]:
-    """Let a fault of the disk say what could not be written; other errors pass as they are."""
+    """Turn disk errors into `NotWritten`; other errors pass unchanged."""
     try:
         yield
     except SafetensorError as error:
@@ -117,10 +122,10 @@ def digest(path: Path) -> str:
 
 
 def parse_json(content: bytes, where: str, *, unique: bool = False) -> Any:
-    """Read JSON that somebody else may have written; `unique` refuses a key that comes twice.
+    """Parse JSON from an untrusted file; `unique` rejects duplicate keys.
 
     Raises:
-        ValueError: that begins with `where`, whatever is wrong.
+        ValueError: starting with `where`, for any malformed content.
     """
     try:
         found = json.loads(content.decode("utf-8"), object_pairs_hook=_once if unique else None)
@@ -136,88 +141,61 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) < len(pairs):
         twice, _ = Counter(name for name, _ in pairs).most_common(1)[0]
-        raise ValueError(f"the key {twice[:80]!r} comes twice")
+        raise ValueError(f"duplicate key {twice[:80]!r}")
     return found
 
 
 @contextmanager
 def locked(path: Path, *, wait: bool = False, rank: int = 0) -> Iterator[None]:
-    """Hold a file or directory against other processes; rank 0 of a job holds it for all ranks.
+    """Lock a file or directory against other processes; rank 0 of a job locks for all ranks.
 
     Raises:
-        ValueError: if another process holds it and `wait` does not say to wait for that one.
+        ValueError: if another process holds the lock and `wait` is false.
     """
     if rank > 0:
         yield
         return
-    lock = path / LOCK if path.is_dir() else path.with_name(f".{path.name}.{LOCK}")
-    file = _take(lock, wait=wait)
-    if file is None:
-        raise ValueError(f"another process is at work in {path}")
-    with file:
-        try:
-            yield
-        finally:
-            lock.unlink(missing_ok=True)  # while it is held: whoever waits sees that it is gone
+    file = path / LOCK if path.is_dir() else path.with_name(f".{path.name}.lock")
+    lock = FileLock(file, timeout=-1 if wait else 0, poll_interval=0.02)
+    try:
+        lock.acquire()
+    except Timeout as error:
+        raise ValueError(f"another process is at work in {path}") from error
+    try:
+        yield
+    finally:
+        file.unlink(missing_ok=True)  # before the release: waiting processes make a new file
+        lock.release()
 
 
 def sweep(folder: Path, name: str | None = None) -> None:
-    """Remove the parts that killed processes left in a folder: all, or those of one target."""
+    """Remove parts left by killed processes in a folder: all, or those of one target."""
     pattern = "*" if name is None else glob.escape(name)
     for part in folder.glob(f".{pattern}.*.part"):
         try:
-            lock = _take(part / LOCK, wait=False)
-        except OSError:
-            continue  # another user's, or just finished
-        if lock is not None:
-            with lock:
+            with FileLock(part / LOCK, timeout=0):
                 shutil.rmtree(part, ignore_errors=True)
+        except (Timeout, OSError):
+            continue  # still being written, another user's, or just finished
 
 
-def _begin(path: Path) -> tuple[Path, TextIO]:
-    """Make a part and lock it; one that is swept before it is locked is made again."""
+def _begin(path: Path) -> tuple[Path, BaseFileLock]:
+    """Make a part and lock it; try again if another process sweeps it before it is locked."""
     while True:
         part = Path(tempfile.mkdtemp(prefix=f".{path.name}.", suffix=".part", dir=path.parent))
+        lock = FileLock(part / LOCK, timeout=0)
         try:
-            lock = _take(part / LOCK, wait=False)
-        except FileNotFoundError:
+            lock.acquire()
+        except (Timeout, FileNotFoundError):
             continue
         except OSError:
             shutil.rmtree(part, ignore_errors=True)
             raise
-        if lock is not None:
-            return part, lock
-
-
-def _take(lock: Path, *, wait: bool) -> TextIO | None:
-    """Open and lock a file that its holders remove; None if another process has it."""
-    import fcntl
-
-    while True:
-        file = lock.open("a")
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-            if _same(file, lock):
-                return file
-        except BlockingIOError:
-            file.close()
-            return None
-        except BaseException:
-            file.close()
-            raise
-        file.close()
-
-
-def _same(file: TextIO, path: Path) -> bool:
-    """Whether an open file is still the one that has this name."""
-    try:
-        return os.path.samestat(os.fstat(file.fileno()), path.stat())
-    except FileNotFoundError:
-        return False
+        return part, lock
 
 
 def _sync(made: Path) -> None:
-    """See the bytes on disk before they get their name."""
+    """Flush all files to disk before they are renamed."""
     assert made.exists(), f"nothing was written for {made.name}"
     for path in made.rglob("*") if made.is_dir() else [made]:
         if path.is_file():
@@ -226,7 +204,7 @@ def _sync(made: Path) -> None:
 
 
 def _place(made: Path, path: Path, before: Path) -> None:
-    """Give what was made its name; a directory that has the name makes room first."""
+    """Rename to the target; an existing directory is moved away first."""
     if not (made.is_dir() and path.is_dir()):
         os.replace(made, path)
         return

@@ -1,10 +1,11 @@
-"""Which of several processes this one is, and how they come together."""
+"""The one place that knows this process's rank, and how ranks synchronise."""
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -13,68 +14,81 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Process:
-    """One of `count` processes that share a job."""
+    """One of `count` processes that share a job; they connect when they first synchronise."""
 
     rank: int = 0
     count: int = 1
+    on_cpu: bool | None = None
+    """Whether to use the CPU; None uses a GPU if there is one."""
+
+    @property
+    def without_gpu(self) -> bool:
+        """Whether this process uses the CPU."""
+        import torch
+
+        return bool(self.on_cpu) or not torch.cuda.is_available()
+
+    def _state(self) -> Any:
+        from accelerate import PartialState
+
+        return PartialState(cpu=self.without_gpu)
 
     def wait(self) -> None:
-        """Wait until all processes have come this far."""
+        """Wait for all processes."""
         if self.count > 1:
-            from accelerate import PartialState
+            self._state().wait_for_everyone()
 
-            PartialState().wait_for_everyone()
+    @contextmanager
+    def first(self) -> Iterator[None]:
+        """Run a block in rank 0 first, then in the others."""
+        if self.count == 1:
+            yield
+            return
+        with self._state().main_process_first():
+            yield
 
     def gather(self, own: list[Any]) -> list[Any]:
-        """Collect what every process has, one after the other."""
+        """Concatenate the lists of all processes."""
         if self.count == 1:
             return own
+        self._state()
         from accelerate.utils import gather_object
 
         gathered: list[Any] = gather_object(own)
         return gathered
 
     def agree(self, decide: Callable[[], T]) -> T:
-        """Let the first process decide, and all do as it says; a refusal is everyone's."""
+        """Return rank 0's decision in every process; its ValueError is raised in all of them."""
         if self.count == 1:
             return decide()
+        self._state()
         from accelerate.utils import broadcast_object_list
 
-        said: list[Any] = [None, None]
+        shared: list[Any] = [None, None]
         if self.rank == 0:
             try:
-                said[0] = decide()
+                shared[0] = decide()
             except ValueError as error:
-                said[1] = str(error)
-        broadcast_object_list(said)
-        if said[1] is not None:
-            raise ValueError(said[1])
-        decided: T = said[0]
+                shared[1] = str(error)
+        broadcast_object_list(shared)
+        if shared[1] is not None:
+            raise ValueError(shared[1])
+        decided: T = shared[0]
         return decided
 
 
-def part() -> None:
-    """Leave the other processes in good order, when all have done their share.
+def this_process(*, on_cpu: bool | None = None) -> Process:
+    """Return the rank and number of processes that torchrun or accelerate launched."""
+    rank, count = (int(os.environ.get(name, n)) for name, n in (("RANK", 0), ("WORLD_SIZE", 1)))
+    return Process(rank, count, on_cpu)
 
-    A process that ends while the threads of its group still run may be aborted by the C++ runtime.
+
+def leave() -> None:
+    """Leave the process group after all processes are done.
+
+    The C++ runtime may abort a process that exits while threads of its group are running.
     """
     distributed = sys.modules.get("torch.distributed")
     if distributed is not None and distributed.is_available() and distributed.is_initialized():
         distributed.barrier()
         distributed.destroy_process_group()
-
-
-def rank() -> int:
-    """Return this process's rank without joining the others."""
-    return int(os.environ.get("RANK", "0"))
-
-
-def this_process() -> Process:
-    """Find this process's place; alone, if nobody launched it with others."""
-    if int(os.environ.get("WORLD_SIZE", "1")) == 1:
-        return Process()
-    import torch
-    from accelerate import PartialState
-
-    state = PartialState(cpu=not torch.cuda.is_available())
-    return Process(state.process_index, state.num_processes)

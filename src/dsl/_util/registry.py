@@ -1,7 +1,7 @@
-"""Find named plug-ins: objects that installed packages offer through entry points.
+"""Named plug-ins, found through entry points of installed packages.
 
 Families, samplers, corpora, tokenizers, models, judges, verbs and input formats are all found this
-way, ours as well as a user's. A plug-in is imported when it is first asked for.
+way. A plug-in is imported when it is first used.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ class Registry(Mapping[str, T], Generic[T]):
 
         Args:
             group: The entry-point group, such as "dsl.samplers".
-            kind: What errors call a plug-in, such as "sampler".
-            prepare: Checks and converts a plug-in when it is loaded; given its name and itself.
+            kind: The word for a plug-in in errors, such as "sampler".
+            prepare: Checks and converts a loaded plug-in, given its name and itself.
         """
         self.group, self.kind = group, kind
         self._prepare = prepare or (lambda _, thing: thing)
@@ -36,7 +36,7 @@ class Registry(Mapping[str, T], Generic[T]):
             other = found.setdefault(entry.name, entry)
             if other.value != entry.value:
                 raise ValueError(
-                    f"two installed packages offer a {self.kind} {entry.name!r}: "
+                    f"two installed packages have a {self.kind} {entry.name!r}: "
                     f"{other.value} and {entry.value}"
                 )
         return found
@@ -65,22 +65,22 @@ class Registry(Mapping[str, T], Generic[T]):
         return self._prepare(entry.name, thing)
 
     def register(self, name: str, thing: Any) -> None:
-        """Add a plug-in that no package offers, such as one defined in a notebook."""
+        """Add a plug-in without an entry point, such as one defined in a notebook."""
         prepared = self._prepare(name, thing)
         if name in self and self[name] is not prepared:
             raise ValueError(f"there is a {self.kind} {name!r} already")
         self._loaded[name] = prepared
 
     def modules(self) -> list[str]:
-        """List the modules that plug-ins come from, without importing them."""
+        """List the modules of all plug-ins, without importing them."""
         return sorted({entry.module for entry in self._entries.values()})
 
     def find(self, name: object, where: str) -> T:
-        """Return a plug-in by the name somebody wrote, or list the names there are.
+        """Return a plug-in by name, with an error that lists all names.
 
         Args:
             name: The name.
-            where: Where it was written, as an error calls it.
+            where: The option or key in errors.
         """
         if not isinstance(name, str) or name not in self:
             shown = repr(name)[:60]

@@ -1,4 +1,4 @@
-"""Arguments of public functions: what was expected, what came, and what the argument is called."""
+"""Check arguments of public functions; errors give the name, the expectation and the value."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 def whole_number(
     name: str, value: Any, *, least: int | None = None, most: int | None = None
 ) -> int:
-    """Return an argument that must be a whole number within limits."""
+    """Return a whole number, after checking its limits."""
     try:
         number = operator.index(value)
     except TypeError:
@@ -30,11 +30,11 @@ def whole_number(
 def finite_number(
     name: str, value: Any, *, least: float | None = None, most: float | None = None
 ) -> float:
-    """Return an argument that must be a finite number within limits."""
+    """Return a finite number, after checking its limits."""
     try:
         number = None if isinstance(value, bool | str | bytes) else float(value)
     except (TypeError, ValueError, OverflowError, RuntimeError):
-        number = None  # tensors raise the last one
+        number = None  # RuntimeError: a tensor of several numbers
     if number is None:
         raise ValueError(f"{name} must be a number, got {_shown(value)}")
     if not math.isfinite(number) or (least is not None and number < least):
@@ -46,7 +46,7 @@ def finite_number(
 
 
 def probability(name: str, value: Any) -> float:
-    """Return an argument that must lie between 0 and 1."""
+    """Return a number in 0 … 1."""
     number = finite_number(name, value)
     if not 0 <= number <= 1:
         raise ValueError(f"{name} must lie in 0 … 1, got {number:g}")
@@ -54,14 +54,14 @@ def probability(name: str, value: Any) -> float:
 
 
 def sequence(name: str, value: Any, of: str) -> Sequence[Any]:
-    """Return an argument that must be a list of something, and is not one text."""
+    """Return a sequence that is not a string."""
     if not isinstance(value, Sequence) or isinstance(value, str | bytes):
         raise ValueError(f"{name} must be a list of {of}, got {_shown(value)}")
     return value
 
 
 def within(options: object, **limits: tuple[int, int]) -> None:
-    """Refuse options of a command outside of their limits; one that is None was not given."""
+    """Check the limits of command-line options; None means not given."""
     for name, (least, most) in limits.items():
         value = getattr(options, name)
         for each in value if isinstance(value, tuple) else (value,):
@@ -71,13 +71,13 @@ def within(options: object, **limits: tuple[int, int]) -> None:
 
 
 SEEDS = (0, 2**63 - 1)
-"""The seeds that there are."""
+"""Limits of a seed."""
 LENGTHS = (1, 1_000_000)
-"""Tokens that a sequence may have."""
+"""Limits of a sequence length."""
 
 
 def text(name: str, value: Any) -> str:
-    """Return an argument that must be text."""
+    """Return a string."""
     if not isinstance(value, str):
         raise ValueError(f"{name} must be a text, got {_shown(value)}")
     return value
@@ -85,6 +85,6 @@ def text(name: str, value: Any) -> str:
 
 def _shown(value: Any) -> str:
     if isinstance(value, int) and abs(value) > 10**60:
-        return "a huge number"  # Python refuses to write it out
-    shown = " ".join(repr(value).split())  # one line, whatever came
+        return "a huge number"  # Python cannot print it
+    shown = " ".join(repr(value).split())  # one line
     return f"{shown[:60]}… ({type(value).__name__})" if len(shown) > 60 else shown

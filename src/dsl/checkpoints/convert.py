@@ -1,4 +1,4 @@
-"""Checkpoint directories made of others: DSL models of MDLM's and back, or half the bytes."""
+"""Convert checkpoints: MDLM to DSL and back, to a new vocabulary, or to float16."""
 
 from __future__ import annotations
 
@@ -25,23 +25,23 @@ from dsl.models.dsl import DSLModel
 
 MDLM = MdlmFamily()
 CERTAIN = 50.0
-"""A bias of [MASK] at which a masked position reads as nothing else: MDLM exactly."""
+"""A bias of [MASK] with q(MASK | z = 0) = 1 up to rounding, as in MDLM."""
 COUNTED = 10_000_000
-"""Bytes of a corpus in which characters are counted."""
+"""Bytes of a corpus used to count characters."""
 
 
 @dataclass(frozen=True)
 class Converted:
-    """What became of an MDLM checkpoint."""
+    """Report of a conversion from MDLM."""
 
     parameters: int
     vocabulary: int
     moving_average: bool
     """Whether the weights are the moving average."""
     parity: float
-    """The largest difference from MDLM's logits, relative to the largest of them."""
+    """Largest difference from MDLM's logits, relative to the largest logit."""
     parity_at_mask_bias_50: float
-    """The same if a masked position were certain to read as [MASK]."""
+    """The same with q(MASK | z = 0) = 1."""
 
 
 def convert_mdlm(
@@ -54,16 +54,16 @@ def convert_mdlm(
     length: int | None = None,
     tokenizer: Path | None = None,
 ) -> Converted:
-    """Turn an MDLM checkpoint into a DSL model that can be sampled, scored and fine-tuned.
+    """Convert an MDLM checkpoint to a DSL model that can be sampled, scored and fine-tuned.
 
     Args:
         source: A directory, a file, a hub id, or the name of a bundled model.
-        out: Where the model is written; the directory must be new or empty.
+        out: The output directory; it must be new or empty.
         mask_index: The id of [MASK]; the last one if not given.
         mask_probability: q(MASK | z = 0) of the converter.
-        codebook_dim: Coordinates of a token state; v - 1 or 64 if not given.
-        length: The longest sequence; the source's own, or 1024 if it does not say.
-        tokenizer: A tokenizer.json to put beside the model; the source's own if it has one.
+        codebook_dim: Dimension of a token state; v - 1 or 64 if not given.
+        length: Maximum sequence length; the source's, or 1024 if unknown.
+        tokenizer: A tokenizer.json to store with the model; the source's if not given.
     """
     require_new(out)
     where = Path(directory(source)) if str(source) in bundled() else Path(source)
@@ -71,8 +71,8 @@ def convert_mdlm(
         made = localized(own, codebook_dim=codebook_dim, mask_probability=mask_probability)
         return _write_localized(made, own, where, out)
     found = read(str(where), mask_index=mask_index)
-    told = folder.read_config(where) if (where / folder.CONFIG).is_file() else {}
-    own = told.get("model_length", 1024)
+    config = folder.read_config(where) if (where / folder.CONFIG).is_file() else {}
+    own = config.get("model_length", 1024)
     longest = length or (own if isinstance(own, int) and 0 < own <= 10**6 else 1024)
     model = convert(
         found, codebook_dim=codebook_dim, mask_probability=mask_probability, length=longest
@@ -90,7 +90,7 @@ def convert_mdlm(
 
 
 def _masked_llama(where: Path) -> MdlmModel | None:
-    """Read an MDLM model of llama's blocks, which only we write."""
+    """Load an MDLM model with llama blocks; None for other checkpoints."""
     if not (where / folder.CONFIG).is_file() or "llama" not in folder.read_config(where):
         return None
     network = load(where).denoiser
@@ -109,12 +109,12 @@ def _write_localized(made: DSLModel, source: MdlmModel, where: Path, out: Path) 
 
 @dataclass(frozen=True)
 class Respelled:
-    """What became of a character model."""
+    """Report of a conversion to a new vocabulary."""
 
     parameters: int
     vocabulary: int
     of: int
-    """The tokens of the source."""
+    """Vocabulary size of the source."""
 
 
 def convert_alphabet(
@@ -126,22 +126,24 @@ def convert_alphabet(
     length: int | None = None,
     cache: Path | None = None,
 ) -> Respelled:
-    """Let a character model begin to learn the characters of a corpus.
+    """Convert a character model to the characters of a corpus, to be fine-tuned.
 
     Args:
-        source: A DSL model of ours.
-        out: Where the model is written; the directory must be new or empty.
-        corpus: The text whose characters it shall know.
-        blocks: How many blocks there shall be; as many as there are if not given.
-        length: The longest sequence; the source's own if not given.
-        cache: Where corpora are kept.
+        source: A DSL model of this package.
+        out: The output directory; it must be new or empty.
+        corpus: The text whose characters become the vocabulary.
+        blocks: Number of blocks; the source's if not given.
+        length: Maximum sequence length; the source's if not given.
+        cache: Cache directory for corpora.
     """
     require_new(out)
     model, cache = load(source), cache or default_cache()
     if not isinstance(model.denoiser, DSLModel) or model.tokenizer is None:
-        raise ValueError(f"{source} is no DSL model with a tokenizer")
+        raise ValueError(f"{source} is not a DSL model with a tokenizer")
     text = prepare(corpus, cache)
-    encoding = tokenizer_of(text, "characters", cache, kept=out / TOKENIZER, on_progress=_silent)
+    encoding = tokenizer_of(
+        text, "characters", cache, kept=out / TOKENIZER, on_progress=lambda *_: None
+    )
     counts = Counter(text.read("train", COUNTED).decode("utf-8", errors="ignore"))
     ancestry = Ancestry.of(_symbols(model.tokenizer), _symbols(encoding), counts)
     made = respelled(model.denoiser, ancestry, blocks=blocks, length=length)
@@ -156,16 +158,12 @@ def _symbols(tokenizer: Tokenizer) -> list[str]:
     return [decode(tokenizer, [token]) for token in range(tokenizer.get_vocab_size())]
 
 
-def _silent(*_: object) -> None:
-    """Be told nothing."""
-
-
 def convert_masked(source: str | Path, out: Path) -> int:
-    """Write what a DSL model knows of masks and tokens as an MDLM model; return its weights."""
+    """Convert a DSL model to an MDLM model with the same logits; return its number of weights."""
     require_new(out)
     model = load(source)
     if not isinstance(model.denoiser, DSLModel) or model.weights is None:
-        raise ValueError(f"{source} is no DSL model")
+        raise ValueError(f"{source} is not a DSL model")
     made = at_endpoints(model.denoiser)
     MDLM.write(made, out)
     _beside(model.weights, out)
@@ -173,7 +171,7 @@ def convert_masked(source: str | Path, out: Path) -> int:
 
 
 def halve(source: str | Path, out: Path) -> int:
-    """Write a model with float16 weights, and what is beside it; return the bytes of all."""
+    """Write a checkpoint with float16 weights; return its size in bytes."""
     require_new(out)
     model = load(source)
     if model.weights is None:
@@ -184,14 +182,14 @@ def halve(source: str | Path, out: Path) -> int:
 
 
 def require_new(out: Path) -> None:
-    """Refuse to write a model into a place that holds something."""
+    """Raise an error unless a directory is new or empty."""
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise ValueError(f"{out} exists and is not an empty directory")
     files.require_place(out, directory=True)
 
 
 def _beside(source: Path, out: Path) -> None:
-    """Take along the tokenizer, and how much the weights were trained."""
+    """Copy the tokenizer and training.json."""
     for name in (TOKENIZER, folder.TRAINING):
         if (source / name).is_file():
             files.write_text(out / name, (source / name).read_text(encoding="utf-8"))

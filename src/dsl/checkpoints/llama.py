@@ -1,4 +1,4 @@
-"""Llama-shaped models become models of ours: causal, masked or localized."""
+"""Convert llama-shaped models to causal, masked or DSL models."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import struct
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal
 
@@ -16,7 +15,7 @@ import torch
 from jaxtyping import Float
 from safetensors import SafetensorError
 from safetensors.torch import load_file
-from tokenizers import AddedToken, Tokenizer, processors
+from tokenizers import AddedToken, Tokenizer
 from torch import Tensor
 
 from dsl._util import files
@@ -27,7 +26,7 @@ from dsl.checkpoints.surgery import causal_parity, localized, masked
 from dsl.data import tokenizers
 from dsl.data.blocks import read_texts
 from dsl.data.sources import default_cache
-from dsl.data.tokenizers import Pieces, encode
+from dsl.data.tokenizers import Pieces, bracketed, encode, merges
 from dsl.families import registry as table
 from dsl.models import folder
 from dsl.models.ar import ArModel, ArShape
@@ -36,7 +35,7 @@ from dsl.models.llama import LlamaOptions
 
 
 def most_frequent(tokenizer: Tokenizer, texts: Iterable[str]) -> list[int]:
-    """Return the tokens of texts, the most frequent first."""
+    """Return the tokens of texts, most frequent first."""
     counts = Counter(token for text in texts for token in encode(tokenizer, text))
     return [token for token, _ in sorted(counts.items(), key=lambda found: (-found[1], found[0]))]
 
@@ -44,41 +43,40 @@ def most_frequent(tokenizer: Tokenizer, texts: Iterable[str]) -> list[int]:
 def cut(
     tokenizer: Tokenizer, wanted: Iterable[int], most: int, end: int
 ) -> tuple[Tokenizer, list[int]]:
-    """Take tokens in the order given, each with all it is merged from, while there is room.
+    """Restrict a BPE tokenizer; return it with the old ids of its tokens.
 
-    Return the smaller tokenizer, and the ids that its tokens had before.
-
-    A text whose tokens are all taken then has the same tokens as before.
+    Tokens are kept in the order of `wanted`, each with the tokens it is merged from, while there
+    is room. A text whose tokens are all kept is encoded as before.
 
     Args:
-        tokenizer: A tokenizer by merges, such as GPT-2's or a llama's.
-        wanted: Tokens, the most wanted first.
-        most: How many there may be, the end included.
+        tokenizer: A BPE tokenizer, such as GPT-2's or a llama's.
+        wanted: Tokens by priority.
+        most: Maximum vocabulary size, including the end.
         end: The token that ends a text.
     """
     state: dict[str, Any] = json.loads(tokenizer.to_str())
     model = state["model"]
     if model["type"] != "BPE":
-        raise ValueError(f"only tokenizers by merges can be cut, got one of kind {model['type']}")
+        raise ValueError(f"only BPE tokenizers can be restricted, got {model['type']}")
     vocabulary: dict[str, int] = model["vocab"]
     text_of = {index: text for text, index in vocabulary.items()}
-    special = tokenizer.id_to_token(end)
+    special = str(tokenizer.id_to_token(end))
     pairs = [tuple(m) if isinstance(m, list) else tuple(m.split(" ", 1)) for m in model["merges"]]
     rank = {pair: place for place, pair in enumerate(pairs)}
     added = {token["content"] for token in state["added_tokens"]}
     merged = {a + b for a, b in pairs}
-    # what is made of nothing spells everything else
+    # tokens that no merge makes are always kept: they spell all texts
     taken = {text for text in vocabulary if text not in merged and text not in added}
     if len(taken) + 1 > most:
         raise ValueError(
-            f"a vocabulary must hold the {len(taken)} signs that spell everything and an end, "
-            f"got room for {most}"
+            f"the vocabulary must have at least {len(taken) + 1} tokens: the {len(taken)} basic "
+            f"symbols and an end, got {most}"
         )
     for token in wanted:
         text = text_of.get(token)
         if text is None or text in added:
             continue
-        parts = _derivation(text, rank)
+        parts = {*text, *(a + b for a, b in merges(text, lambda a, b: rank.get((a, b))))}
         if len(taken | parts) + 1 <= most:
             taken |= parts
     kept = sorted(vocabulary[text] for text in taken)
@@ -89,39 +87,23 @@ def cut(
     state["added_tokens"], state["post_processor"] = [], None
     made = Tokenizer.from_str(json.dumps(state))
     made.add_special_tokens([AddedToken(special)])
-    made.post_processor = processors.TemplateProcessing(
-        single=f"$A {special}", special_tokens=[(special, len(kept))]
-    )
-    return made, [*kept, end]
-
-
-def _derivation(text: str, rank: dict[tuple[str, ...], int]) -> set[str]:
-    """Return every piece that merging makes on its way to a piece, its characters included."""
-    parts, met = list(text), {*text}
-    while len(parts) > 1:
-        ranks = [rank.get(pair, len(rank)) for pair in pairwise(parts)]
-        lowest = min(range(len(ranks)), key=ranks.__getitem__)
-        if ranks[lowest] == len(rank):
-            break
-        parts[lowest : lowest + 2] = [parts[lowest] + parts[lowest + 1]]
-        met.add(parts[lowest])
-    return met
+    return bracketed(made, "", special), [*kept, end]
 
 
 HEADER = 7
-"""The numbers that a llama2.c file begins with."""
+"""Number of integers in the header of a llama2.c file."""
 
 
 @dataclass(frozen=True, eq=False)
 class Source:
-    """A llama as it was read: its shape, and its tensors by our names."""
+    """The shape and tensors of a llama, with this package's names."""
 
     shape: NetworkShape
     tensors: Mapping[str, Tensor]
-    """Of the blocks and the last norm, and `linear.weight` if the head is not tied."""
+    """Blocks, final norm, and `linear.weight` if the head is not tied."""
     embedding: Float[Tensor, "v h"]
     begin: int
-    """The token that begins every text, and so ends the one before."""
+    """The token that begins every text and thereby ends the previous one."""
 
     def causal(
         self,
@@ -135,9 +117,9 @@ class Source:
 
         Args:
             kept: The tokens of its vocabulary, in their new order; all if not given.
-            temperature: Divides the logits, which are linear in the gain of the last norm.
-            length: The longest sequence; the source's own if not given.
-            ends: Let nothing follow the end of a text, which is the token that begins every one.
+            temperature: Divides the logits, by scaling the final norm.
+            length: Maximum sequence length; the source's if not given.
+            ends: Whether a text ends at the first `begin` token.
         """
         rows = torch.arange(len(self.embedding)) if kept is None else torch.tensor(kept)
         longest = length or self.shape.model_length
@@ -156,13 +138,13 @@ class Source:
 
 
 def read_llama2c(data: bytes, name: str) -> Source:
-    """Read a llama2.c file of the first version: seven numbers, then the weights as float32."""
+    """Read a llama2.c file of version 0: seven integers, then the weights as float32."""
     if len(data) < 4 * HEADER:
-        raise ValueError(f"{name} is no llama2.c file: it has {len(data)} bytes")
+        raise ValueError(f"{name} is not a llama2.c file: it has {len(data)} bytes")
     width, inner, blocks, heads, groups, signed, length = struct.unpack_from("<7i", data)
     sizes = (width, inner, blocks, heads, groups, abs(signed), length)
     if min(sizes) < 1 or max(sizes) > 10**6 or blocks > 1000 or width % heads or heads % groups:
-        raise ValueError(f"{name} is no llama2.c file: it begins with the sizes {sizes}")
+        raise ValueError(f"{name} is not a llama2.c file: it begins with the sizes {sizes}")
     v, d = abs(signed), width // heads
     layout: list[tuple[str, tuple[int, ...]]] = [
         ("embedding", (v, width)),
@@ -213,7 +195,7 @@ def halved(matrix: Float[Tensor, "r h"], dim: int) -> Float[Tensor, "r h"]:
 
 
 def _block(number: int, layer: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Name the tensors of a block as ours are named."""
+    """Return the tensors of a block under this package's names."""
     own = {
         "norm1.weight": layer["norm1"],
         "attn_qkv.weight": torch.cat([layer["q"], layer["k"], layer["v"]]),
@@ -226,10 +208,10 @@ def _block(number: int, layer: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def read_transformers(folder: Path) -> Source:
-    """Read a directory of transformers: config.json, and safetensors in one file or several."""
+    """Read a transformers directory: config.json and one or more safetensors files."""
     path = folder / "config.json"
     if not path.is_file():
-        raise FileNotFoundError(f"{folder} has no config.json: expected a directory of a llama")
+        raise FileNotFoundError(f"{folder} has no config.json: expected the directory of a llama")
     config = parse_json(path.read_bytes(), str(path))
     if not isinstance(config, dict):
         raise ValueError(f"{path} must hold one JSON object, got {type(config).__name__}")
@@ -262,7 +244,7 @@ def read_transformers(folder: Path) -> Source:
     embedding = stored("model.embed_tokens.weight", (shape.vocab_size, h))
     begin = config.get("bos_token_id")
     if type(begin) is not int or not 0 <= begin < shape.vocab_size:
-        raise ValueError(f"{path} must name the token that begins a text, got {begin!r}")
+        raise ValueError(f"{path}: bos_token_id must be a token, got {begin!r}")
     return Source(shape, tensors, embedding, begin)
 
 
@@ -277,9 +259,9 @@ SIZES = (
 
 
 def _shape(config: Mapping[str, Any], path: Path) -> NetworkShape:
-    """Read the shape of a llama from transformers' config, refusing what ours does not have."""
+    """Read the shape of a llama from a transformers config; unsupported options are errors."""
     if config.get("model_type") != "llama":
-        raise ValueError(f"{path} describes no llama, but {config.get('model_type')!r}")
+        raise ValueError(f"{path}: model_type must be 'llama', got {config.get('model_type')!r}")
     numbers = {name: config.get(name) for name in SIZES}
     wrong = next((n for n, value in numbers.items() if type(value) is not int or value < 1), None)
     if wrong is not None:
@@ -296,7 +278,7 @@ def _shape(config: Mapping[str, Any], path: Path) -> NetworkShape:
         else config["head_dim"],
     }  # fmt: skip
     if found := {name: value for name, value in strange.items() if value}:
-        raise ValueError(f"{path} has what llama blocks here have not: {found}")
+        raise ValueError(f"{path} has options that are not supported: {found}")
     groups = config.get("num_key_value_heads") or heads
     theta = rope.get("rope_theta", config.get("rope_theta", 10_000.0))
     return NetworkShape(
@@ -312,7 +294,7 @@ def _shape(config: Mapping[str, Any], path: Path) -> NetworkShape:
 
 
 class Tensors:
-    """The tensors of a directory, in one file or in several, each asked for by name and shape."""
+    """The tensors of all safetensors files in a directory."""
 
     def __init__(self, folder: Path) -> None:
         files = sorted(folder.glob("*.safetensors"))
@@ -325,9 +307,9 @@ class Tensors:
             raise ValueError(f"{folder} cannot be read as safetensors: {error}") from error
 
     def __call__(self, name: str, shape: tuple[int, ...]) -> Tensor:
-        """Return a tensor as float32, or refuse one that is missing, misshapen or no number."""
+        """Return a tensor as float32, after checking its shape and values."""
         if name not in self.found:
-            raise ValueError(f"{self.folder} is no llama: it has no tensor {name}")
+            raise ValueError(f"{self.folder} is not a llama: it has no tensor {name}")
         tensor = self.found[name].float()
         if tuple(tensor.shape) != shape:
             raise ValueError(
@@ -343,7 +325,7 @@ Kind = Literal["ar", "mdlm", "dsl"]
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """Which tokens are kept: the most frequent ones of a text."""
+    """A restricted vocabulary: the most frequent tokens of a text."""
 
     size: int
     text: Path
@@ -351,16 +333,16 @@ class Vocabulary:
 
 @dataclass(frozen=True)
 class ConvertedLlama:
-    """What became of a llama."""
+    """Report of a conversion from a llama."""
 
     kind: str
     parameters: int
     vocabulary: int
     of: int
-    """The tokens of the source."""
+    """Vocabulary size of the source."""
     parity: float
-    """The largest difference from the source's logits with the causal mask put back, relative to
-    the largest of them."""
+    """Largest difference from the source's logits under a causal mask, relative to the largest
+    logit."""
 
 
 def convert_llama(
@@ -375,19 +357,19 @@ def convert_llama(
     tokenizer: Path | None = None,
     cache: Path | None = None,
 ) -> ConvertedLlama:
-    """Turn a llama-shaped model into one that can be sampled, scored and fine-tuned.
+    """Convert a llama-shaped model to one that can be sampled, scored and fine-tuned.
 
     Args:
-        source: A llama2.c .bin file, a directory of transformers or a hub id, "stories15M", or a
-            causal model of ours with llama's blocks.
-        out: Where the model is written; the directory must be new or empty.
-        kind: The family: ar keeps it as it is, mdlm lets it see both sides, dsl also mixtures.
-        keep: Restrict the vocabulary; the probabilities of what is kept are renormalised.
-        codebook_dim: Coordinates of a token state; v - 1 or 64 if not given.
+        source: A llama2.c .bin file, a transformers directory or hub id, "stories15M", or a
+            causal model of this package with llama blocks.
+        out: The output directory; it must be new or empty.
+        kind: The family: ar stays causal, mdlm is bidirectional, dsl also accepts noisy tokens.
+        keep: A restricted vocabulary; its probabilities are renormalised.
+        codebook_dim: Dimension of a token state; v - 1 or 64 if not given.
         mask_probability: q(MASK | z = 0) of the converter.
-        length: The longest sequence; the source's own if not given.
-        tokenizer: A tokenizer.json, or llama2.c's tokenizer.bin; the source's own if it has one.
-        cache: Where what is fetched is kept.
+        length: Maximum sequence length; the source's if not given.
+        tokenizer: A tokenizer.json, or llama2.c's tokenizer.bin; the source's if not given.
+        cache: Cache directory for downloads.
     """
     require_new(out)
     network, encoding, of = _read(str(source), keep, length, tokenizer, cache or default_cache())
@@ -407,15 +389,17 @@ def convert_llama(
 def _read(
     source: str, keep: Vocabulary | None, length: int | None, tokenizer: Path | None, cache: Path
 ) -> tuple[ArModel, Tokenizer | None, int]:
-    """Read the causal network, its tokenizer if there is one, and its number of tokens."""
+    """Return the causal network, its tokenizer if any, and the source's vocabulary size."""
     path = Path(source).expanduser()
     own: Tokenizer | None = None
     if source.startswith("teacher:") or _is_ours(path):
         model = load(source)
         if not isinstance(model.denoiser, ArModel) or model.denoiser.config.llama is None:
-            raise ValueError(f"{source} is no causal model of llama's blocks")
+            raise ValueError(f"{source} is not a causal model with llama blocks")
         if keep is not None:
-            raise ValueError(f"{source} is a model of ours: its vocabulary cannot be cut again")
+            raise ValueError(
+                f"the vocabulary of {source} cannot be restricted: it is already converted"
+            )
         return model.denoiser, model.tokenizer, model.vocab_size
     if source in TEACHERS:
         found, pieces = TEACHERS[source].llama(cache / "downloads", lambda *_: None)
@@ -443,13 +427,11 @@ def _restricted(
     of = found.shape.vocab_size
     longest = length or found.shape.model_length
     if own is not None and own.get_vocab_size() != of:
-        raise ValueError(
-            f"the tokenizer has {own.get_vocab_size()} tokens, the network beside it {of}"
-        )
+        raise ValueError(f"the tokenizer has {own.get_vocab_size()} tokens, the network {of}")
     if keep is None:
         return found.causal(length=longest), own, of
     if own is None:
-        raise ValueError("a vocabulary can be cut only with its tokenizer: name it")
+        raise ValueError("restricting the vocabulary needs its tokenizer: pass --tokenizer")
     wanted = most_frequent(own, read_texts(keep.text, separate_lines=False))
     smaller, kept = cut(own, wanted, keep.size, found.begin)
     return found.causal(kept, length=longest), smaller, of

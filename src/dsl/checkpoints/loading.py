@@ -1,4 +1,4 @@
-"""Models by name: a bundled one, a checkpoint directory, a hub id, or an exact oracle."""
+"""Load models: bundled ones, checkpoint directories, hub ids, teachers and exact oracles."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ from dsl.families.dsl import DSL
 from dsl.models import folder
 
 BUNDLED = Path(__file__).parents[1] / "weights"
-"""Models that come with the package, each in a directory of its name."""
+"""Directory of the bundled models."""
 
 LONGEST = 1_000_000
-"""Tokens in a sequence of an oracle."""
+"""Maximum sequence length of an oracle."""
 
 Fetch = Callable[[Path, Progress], Any]
-"""Fetches something into the cache."""
+"""Downloads something into the cache."""
 
 
 @dataclass(frozen=True)
 class Teacher:
-    """A published model that `teacher:NAME` stands for; its package knows how to fetch it."""
+    """A published model, loaded as `teacher:NAME`."""
 
     folder: Fetch
     """Returns the checkpoint directory in the cache."""
@@ -57,23 +57,23 @@ class Model:
 
     name: str
     denoiser: Any
-    """The network, which answers what its family says; of most families a denoiser."""
+    """The network, with the protocol of its family; usually a denoiser."""
     tokenizer: Tokenizer | None
     length: int
-    """The only length of an oracle, the longest of a network."""
+    """The exact length of an oracle, or the maximum of a network."""
     family: Family = DSL
-    """What kind of network it is; an oracle is asked like DSL's."""
+    """The kind of network; an oracle is used like a DSL network."""
     exact_length: bool = False
     """Whether `length` is the only one."""
     weights: Path | None = None
     """The directory the weights were read from."""
     documents: bool = False
-    """Whether a block of its training was a document, with its end and padding after it."""
+    """Whether training blocks were documents with an end token and padding."""
     share: bool = False
-    """Whether several documents shared such a block, so that another may follow an end."""
+    """Whether several documents shared a block."""
 
     def __repr__(self) -> str:
-        """Say in a few lines what was loaded."""
+        """Describe the model in a few lines."""
         tokens = "no tokenizer" if self.tokenizer is None else f"{self.vocab_size:,} tokens"
         lengths = f"{'exactly' if self.exact_length else 'at most'} {self.length:,} in a sequence"
         inner = repr(self.denoiser) if self.weights is not None else "an exact denoiser"
@@ -100,16 +100,14 @@ class Model:
         return asked in self.protocol.__mro__
 
     def require_length(self, length: int) -> None:
-        """Refuse a sequence the model cannot take."""
+        """Raise an error for a length that the model cannot take."""
         whole_number("length", length)
         if length < 1:
-            raise ValueError(f"a sequence needs at least one token, got length {length}")
+            raise ValueError(f"length must be at least 1, got {length}")
         if self.exact_length and length != self.length:
-            raise ValueError(f"{self.name} has sequences of {self.length} tokens, not of {length}")
+            raise ValueError(f"{self.name} needs length {self.length}, got {length}")
         if length > self.length:
-            raise ValueError(
-                f"{self.name} was made for at most {self.length} tokens, got length {length}"
-            )
+            raise ValueError(f"{self.name} has at most {self.length} tokens, got length {length}")
 
     @cached_property
     def digest(self) -> str | None:
@@ -118,13 +116,12 @@ class Model:
 
     @property
     def trained_on(self) -> int | None:
-        """How many tokens the network was trained on; None if it is not known."""
-        tokens = None if self.weights is None else _training(self.weights).get("tokens")
-        return tokens if isinstance(tokens, int) else None
+        """The number of training tokens; None if unknown."""
+        return None if self.weights is None else trained_tokens(self.weights)
 
     @property
     def specials(self) -> frozenset[int]:
-        """The tokens that stand for no text, such as the beginning of a sequence."""
+        """Special tokens, such as the beginning of a sequence."""
         if self.tokenizer is None:
             return frozenset()
         added = self.tokenizer.get_added_tokens_decoder()
@@ -132,24 +129,24 @@ class Model:
 
     @property
     def ends(self) -> tuple[list[int], list[int]]:
-        """The specials that a block of this model begins and ends with."""
+        """The special tokens at the beginning and end of a block."""
         return ([], []) if self.tokenizer is None else tokenizers.ends(self.tokenizer)
 
     @property
     def end(self) -> int | None:
-        """The special that ends a text, if there is one."""
+        """The special token that ends a text, if there is one."""
         after = self.ends[1]
         return after[-1] if after else None
 
     def document(self, ids: Sequence[int], *, known: int = 0) -> list[int]:
-        """Return what of these tokens is the text: of a model of documents, those before the end.
+        """Return the tokens before the end of the document; all for models without documents.
 
-        The first `known` tokens belong to it whatever they are.
+        An end among the first `known` tokens is ignored.
         """
         return document(ids, self.ends, known=known) if self.documents else list(ids)
 
     def can_say(self, text: str) -> bool:
-        """Whether the vocabulary holds this text."""
+        """Whether the tokenizer can encode this text."""
         try:
             self.encode(text)
         except ValueError:
@@ -158,18 +155,18 @@ class Model:
 
     @property
     def pieces(self) -> list[str]:
-        """The text of every token as it stands within a text; of a special, none."""
+        """The text of every token inside a text; empty for special tokens."""
         if self.tokenizer is None:
-            raise ValueError(f"{self.name} has no tokenizer, so its tokens have no text")
+            raise ValueError(f"{self.name} has no tokenizer")
         tokens = [token for token in range(self.vocab_size) if token not in self.specials]
         before, found = self.decode(tokens[:1]), [""] * self.vocab_size
-        for token in tokens:  # after another one: alone, a token may lose its space
+        for token in tokens:  # after another token, because a first token may lose its space
             found[token] = self.decode([tokens[0], token])[len(before) :]
         return found
 
     @property
     def spaced(self) -> bool:
-        """Whether tokens of words bring the space before them along."""
+        """Whether tokens of words include the space before the word."""
         return self.tokenizer is not None and pieces.spaced(self.tokenizer)
 
     def encode(self, text: str, *, inside: bool = False) -> list[int]:
@@ -177,15 +174,15 @@ class Model:
 
         Args:
             text: The text.
-            inside: Whether something stands before it: some tokenizers begin a text with a space.
+            inside: Whether it continues another text; some tokenizers add a space to a beginning.
         """
         if self.tokenizer is None:
-            raise ValueError(f"{self.name} has no {tokenizers.TOKENIZER}, so it cannot read text")
+            raise ValueError(f"{self.name} cannot encode text: it has no {tokenizers.TOKENIZER}")
         reader = pieces.within(self.tokenizer) if inside else self.tokenizer
         return tokenizers.encode(reader, text)
 
     def decode(self, ids: list[int]) -> str:
-        """Turn token ids into text; without a tokenizer, into numbers."""
+        """Turn token ids into text, or into numbers without a tokenizer."""
         if self.tokenizer is None:
             return " ".join(map(str, ids))
         return tokenizers.decode(self.tokenizer, ids)
@@ -197,18 +194,18 @@ def load(
     length: int | None = None,
     device: str | torch.device = "cpu",
 ) -> Model:
-    """Load a model by name, or the bundled one.
+    """Load a model by name; by default a bundled one.
 
     Args:
         name: A bundled model, a checkpoint directory, a hub id, or an oracle.
-        length: Tokens in a sequence, for an oracle that can have any number of them.
-        device: Where the network shall be, such as "cuda:0".
+        length: The sequence length, for an oracle of any length.
+        device: The device of the network, such as "cuda:0".
     """
     if not isinstance(name, str | Path):
         raise ValueError(f"name must be a model's name or a path, got {name!r}")
     text = str(name)
     if length is not None and whole_number("length", length) < 1:
-        raise ValueError(f"a sequence needs at least one token, got length {length}")
+        raise ValueError(f"length must be at least 1, got {length}")
     require_device(device, oracle=text.startswith("oracle:"))
     if text.startswith("oracle:"):
         return _oracle(text, length)
@@ -223,7 +220,7 @@ def load(
             f"{file} has {tokenizer.get_vocab_size()} tokens, "
             f"the model beside it {shape.vocab_size}"
         )
-    told = _training(path)
+    training = _training(path)
     model = Model(
         text,
         network,
@@ -231,82 +228,88 @@ def load(
         shape.model_length,
         family,
         weights=path,
-        documents=told.get("documents") is True,
-        share=told.get("share") is True,
+        documents=training.get("documents") is True,
+        share=training.get("share") is True,
     )
     if model.documents and model.end is None:
-        raise ValueError(f"{path} was trained on documents, but its tokenizer does not end a text")
+        raise ValueError(f"{path} was trained on documents, but its tokenizer has no end token")
     return model
 
 
+def trained_tokens(path: Path) -> int | None:
+    """Return the number of tokens that a checkpoint was trained on; None if unknown."""
+    tokens = _training(path).get("tokens")
+    return tokens if isinstance(tokens, int) else None
+
+
 def _training(path: Path) -> dict[str, Any]:
-    """Read what a model directory says of the training; one written elsewhere says nothing."""
+    """Read training.json of a checkpoint; empty if there is none."""
     file = path / folder.TRAINING
     found = files.parse_json(file.read_bytes(), str(file)) if file.is_file() else None
     return found if isinstance(found, dict) else {}
 
 
 def loaded(model: Any, *, length: int | None = None) -> Model:
-    """Return a model that was given itself or by its name."""
+    """Return a model, given as itself or by name."""
     if not isinstance(model, Model | str | Path):
         raise ValueError(f"model must be a model, its name or its path, got {model!r}")
     return model if isinstance(model, Model) else load(model, length=length)
 
 
 def is_name(text: str) -> bool:
-    """Whether a text is the name of a model that needs no files of one's own."""
+    """Whether a text names an oracle, a teacher or a bundled model."""
     return text.startswith(("oracle:", "teacher:")) or text in bundled()
 
 
 def directory(name: str | Path) -> Path:
-    """Return where a checkpoint is: a bundled one, a directory, or what a hub id was fetched to."""
+    """Return the directory of a checkpoint, downloading a hub id or teacher if needed."""
     if str(name) in bundled():
         return BUNDLED / name
     if str(name).startswith("teacher:"):
         return _teacher(str(name))
     if "/" not in str(name) and not Path(name).expanduser().exists():
         raise FileNotFoundError(
-            f"no model {str(name)!r}: expected one that comes along ({', '.join(bundled())}), a "
+            f"no model {str(name)!r}: expected a bundled one ({', '.join(bundled())}), a "
             f"checkpoint directory, a hub id (owner/name), {', '.join(teachers())}, or {ORACLES}"
         )
     return folder.locate(name)
 
 
 def teachers() -> list[str]:
-    """List the published models that can be fetched by name."""
+    """List the names of all teachers."""
     return [f"teacher:{name}" for name in TEACHERS]
 
 
 def require_teacher(name: str) -> None:
-    """Refuse a teacher that no package offers."""
+    """Raise an error for an unknown teacher."""
     if name not in teachers():
         raise ValueError(f"unknown teacher {name!r}; expected {', '.join(teachers())}")
 
 
 def _teacher(name: str) -> Path:
-    """Return where a teacher is kept; fetch it first if it is not there."""
+    """Return the directory of a teacher, downloading it if needed."""
     require_teacher(name)
     folder: Path = TEACHERS[name.removeprefix("teacher:")].folder(default_cache(), lambda *_: None)
     return folder
 
 
 def bundled() -> list[str]:
-    """List the models that come with the package."""
+    """List the bundled models."""
     return sorted(path.parent.name for path in BUNDLED.glob(f"*/{folder.CONFIG}"))
 
 
 def require_device(device: str | torch.device, *, oracle: bool = False) -> None:
-    """Refuse a device that is not there."""
+    """Raise an error for a device that does not exist."""
     if not isinstance(device, str | torch.device):
         raise ValueError(f"device must be a name such as 'cuda:0', got {device!r}")
     try:
-        torch.zeros(1, device=device).tolist()  # which the device "meta" cannot say
+        torch.zeros(1, device=device).tolist()  # fails on "meta"
     except (RuntimeError, AssertionError) as error:
         raise ValueError(
             f"device {str(device)!r} cannot be used: {str(error).splitlines()[0][:300]}"
         ) from error
     if oracle and torch.device(device).type != "cpu":
-        raise ValueError(f"oracles run on the cpu, not on {str(device)!r}")
+        raise ValueError(f"oracles run on the cpu, got device {str(device)!r}")
 
 
 def _oracle(name: str, length: int | None) -> Model:

@@ -1,4 +1,4 @@
-"""MDLM checkpoints in: published safetensors or Lightning files become DSL models (section 5.1)."""
+"""Convert MDLM checkpoints, safetensors or Lightning files, to DSL models (section 5.1)."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ from dsl.models.mdlm import MDLM
 
 INERT = {"argparse", "collections", "copyreg", "datetime", "decimal", "enum", "logging", "pathlib",
          "re", "types", "typing", "uuid"}  # fmt: skip
-"""Standard modules whose objects are replaced like those of any package."""
+"""Standard modules whose objects are replaced by stand-ins, like those of other packages."""
 PLAIN = {"builtins": {"bool", "bytes", "dict", "float", "frozenset", "int", "list", "object",
                       "range", "slice", "str", "tuple", "type"},
          "_operator": {"getitem"}}  # fmt: skip
-"""What configurations name of other standard modules: plain types, and what makes Optional[int]."""
+"""Other standard names that configurations use: plain types, and what makes Optional[int]."""
 
 
 class StandIn:
-    """An object that was in the pickle and means nothing here: it takes anything, does nothing."""
+    """Replaces an object of a pickle: it accepts any arguments and does nothing."""
 
     def __new__(cls, *_: Any) -> Any:
         """Take any arguments."""
@@ -46,15 +46,15 @@ class StandIn:
 
 
 class StandInDict(StandIn):
-    """Stands for a class of dictionaries. The reader fills none but torch's and Python's own."""
+    """Replaces a class of dictionaries, because the unpickler fills only plain ones."""
 
     def __new__(cls, *_: Any) -> Any:
-        """Return an empty dictionary that can also bear attributes."""
+        """Return an empty dictionary that can have attributes."""
         return OrderedDict()
 
 
 class StandInList(StandIn):
-    """Stands for a class of lists, for the same reason."""
+    """Replaces a class of lists, for the same reason."""
 
     def __new__(cls, *_: Any) -> Any:
         """Return an empty list."""
@@ -72,7 +72,7 @@ def load(path: Path) -> dict[str, Any]:
         raise _unreadable(path, error) from error
     stand_ins: list[Any] = [(stand_in(name), name) for name in sorted(wanted)]
     try:
-        # A mapped file bounds every tensor by the bytes that are there, whatever it declares.
+        # mmap limits every tensor to the bytes of the file, whatever size it declares
         with safe_globals(stand_ins):
             loaded = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
     except Exception as error:
@@ -83,7 +83,7 @@ def load(path: Path) -> dict[str, Any]:
 
 
 def stand_in(name: str) -> type[StandIn]:
-    """Choose what stands for a class or function, given its full name, or refuse it."""
+    """Return the stand-in for a class or function; dangerous names are errors."""
     module, _, last = name.rpartition(".")
     root = module.split(".")[0]
     if root in sys.stdlib_module_names and root not in INERT and last not in PLAIN.get(module, ()):
@@ -97,14 +97,14 @@ def stand_in(name: str) -> type[StandIn]:
 
 
 def _is_safetensors(path: Path) -> bool:
-    """Whether the file starts with the length of a header that fits, and a brace."""
+    """Whether the file begins like safetensors: a plausible header length and a brace."""
     with path.open("rb") as file:
         length, brace = int.from_bytes(file.read(8), "little"), file.read(1)
     return brace == b"{" and length <= path.stat().st_size - 8
 
 
 def _require_archive(path: Path) -> None:
-    """Refuse all but an archive as torch.save writes it, before a byte of it is unpickled."""
+    """Raise an error unless a file is a torch.save archive, before unpickling anything."""
     with path.open("rb") as file:
         magic = file.read(4)
     if magic != b"PK\x03\x04":
@@ -121,7 +121,7 @@ def _require_archive(path: Path) -> None:
         raise ValueError(f"{path} is not a readable checkpoint: it holds no data.pkl")
     whole = path.stat().st_size
     for record in records:
-        # torch.save never compresses, so that a record is no longer than its file.
+        # torch.save never compresses, so a record is not longer than the file
         if record.compress_type != zipfile.ZIP_STORED or record.file_size > whole:
             raise ValueError(
                 f"{path} is not a readable checkpoint: {record.filename} is compressed or longer "
@@ -130,7 +130,7 @@ def _require_archive(path: Path) -> None:
 
 
 def _unreadable(path: Path, error: Exception) -> ValueError:
-    """Say in one line why torch's reader stopped: bad bytes can stop it in any way."""
+    """Return a one-line error; torch may raise any exception for damaged bytes."""
     lines = str(error).splitlines() or [type(error).__name__]
     return ValueError(f"{path} is not a readable checkpoint: {lines[0]}")
 
@@ -140,7 +140,7 @@ PREFIXES = ("_forward_module.", "module.", "backbone.", "_orig_mod.")
 
 @dataclass(frozen=True, eq=False)
 class Source:
-    """An MDLM network as it was read."""
+    """An MDLM network and its mask token."""
 
     network: MDLM
     mask_index: int
@@ -184,10 +184,10 @@ def convert(
     mask_probability: float = 0.99,
     length: int = 1024,
 ) -> DSLModel:
-    """Make a DSL model whose endpoints are the MDLM network's tokens.
+    """Make a DSL model with the logits of an MDLM network at its endpoints.
 
-    Values are MDLM's embedding rows, [MASK] last; the head loses its mask row; β = 1; and b_MASK
-    gives q(MASK | z = 0) the wanted probability.
+    Values are MDLM's embedding rows with [MASK] last, the head has no mask row, β = 1, and b_MASK
+    sets q(MASK | z = 0) to `mask_probability`.
     """
     net, order = source.network, source.tokens
     v, h = len(order), net.vocab_embed.embedding.shape[1]
@@ -220,7 +220,7 @@ def convert(
 def parity(source: Source, model: DSLModel, *, length: int = 64, seed: int = 0) -> float:
     """Return the largest difference of logits on random, partially masked sequences.
 
-    It is relative to the largest logit, since rounding grows with the logits.
+    It is relative to the largest logit, because rounding errors grow with the logits.
     """
     generator = stream(seed)
     order = torch.tensor(source.tokens)
@@ -240,7 +240,7 @@ def _from_pickle(path: Path) -> tuple[dict[str, Tensor], bool]:
     raw, ema = loaded.get("state_dict", loaded), loaded.get("ema")
     if not isinstance(raw, dict):
         raise ValueError(f"{path}: state_dict must be a dictionary, got {type(raw).__name__}")
-    # dict's own methods: attributes that come with a pickled dictionary may hide its methods.
+    # call dict's methods: attributes of a pickled dictionary may shadow its own
     state = _stripped(
         {k: v for k, v in dict.items(raw) if isinstance(k, str) and isinstance(v, Tensor)}
     )
@@ -253,7 +253,7 @@ def _from_pickle(path: Path) -> tuple[dict[str, Tensor], bool]:
 
 
 def _averaged(state: dict[str, Tensor], shadow: list[Tensor]) -> dict[str, Tensor]:
-    """Lay the positional list of averaged parameters over their names, checking every shape."""
+    """Replace parameters by their moving averages, a list in MDLM's order, checking shapes."""
     names = _parameter_order(state)
     if len(names) != len(shadow):
         raise ValueError(
@@ -296,13 +296,13 @@ def _stripped(state: dict[str, Tensor]) -> dict[str, Tensor]:
 
 
 def _fill(state: dict[str, Tensor]) -> MDLM:
-    """Build the network that the shapes describe and fill it, naming whatever does not fit."""
+    """Build the network from the shapes of its tensors and load them."""
     wanted = {*_parameter_order(state), "rotary_emb.inv_freq"}
     faults = [f"missing {name}" for name in sorted(wanted - set(state))]
     faults += [f"unexpected {name}" for name in sorted(set(state) - wanted)]
     if faults:
         more = f"; and {len(faults) - 5} more" if faults[5:] else ""
-        raise ValueError(f"this is no MDLM checkpoint: {'; '.join(faults[:5])}{more}")
+        raise ValueError(f"this is not an MDLM checkpoint: {'; '.join(faults[:5])}{more}")
     v, h = state["vocab_embed.embedding"].shape
     network = MDLM(
         v,
@@ -318,7 +318,7 @@ def _fill(state: dict[str, Tensor]) -> MDLM:
                 f"{name} has shape {tuple(tensor.shape)}, expected {tuple(expected[name].shape)}"
             )
     if not torch.allclose(state["rotary_emb.inv_freq"].float(), expected["rotary_emb.inv_freq"]):
-        raise ValueError("rotary_emb.inv_freq is not that of base 10,000")
+        raise ValueError("rotary_emb.inv_freq must have base 10,000")
     network.load_state_dict({name: tensor.float() for name, tensor in state.items()})
     return network
 
@@ -326,6 +326,6 @@ def _fill(state: dict[str, Tensor]) -> MDLM:
 def _require_no_clock(config: dict[str, Any], path: Path) -> None:
     if config.get("time_conditioning") is not False:
         raise ValueError(
-            f"{path} must say time_conditioning: false, got {config.get('time_conditioning')!r}; "
-            "DSL has no time to condition on"
+            f"{path}: time_conditioning must be false, got {config.get('time_conditioning')!r}; "
+            "DSL has no time input"
         )

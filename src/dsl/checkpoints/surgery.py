@@ -1,7 +1,7 @@
-"""Autoregressive llamas become masked ones, masked ones localized ones (section 5.1), and back.
+"""Weight surgery: causal to masked, masked to DSL (section 5.1), and DSL to masked networks.
 
-The weights stay; what changes is what may be asked of them. A masked network sees both sides and
-has a row for [MASK]; a localized one sees mixtures of the rows.
+The weights stay. A masked network is bidirectional and has an embedding of [MASK]; a DSL network
+reads mixtures of embeddings.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from dsl.models.dsl import DSLModel
 from dsl.models.llama import Llama
 
 DIFFERENT = 0.85
-"""The largest cosine of two keys: at γ_max = 100 the nearest token then has e^-15 of the weight."""
+"""Largest cosine of two keys; at γ_max = 100 the nearest token then has weight e^-15."""
 
 
 def masked(model: ArModel) -> MdlmModel:
-    """Let a causal network see both sides; the row of [MASK] is the mean of the tokens' rows."""
+    """Make a causal network bidirectional; [MASK] gets the mean embedding."""
     _require_llama(model)
     sizes = {name: value for name, value in model.config.to_dict().items() if name != "end"}
     made = MdlmModel(MdlmShape.from_dict(sizes))
@@ -42,15 +42,14 @@ def masked(model: ArModel) -> MdlmModel:
 
 
 def at_endpoints(model: DSLModel) -> MdlmModel:
-    """Keep of a DSL model what it knows of masks and tokens: a masked model with its logits there.
+    """Make a masked model with the logits of a DSL model at its endpoints.
 
-    The rows of tokens and of [MASK] are what the converter makes of the endpoint states.
+    Its embeddings are the converter's outputs for the endpoint states.
     """
     config = model.config
     if not isinstance(model.backbone, DiT) or config.evidence_logits:
         raise ValueError(
-            "only a DSL model with DiT's blocks, whose logits have no scores of the state added, "
-            "becomes a masked model"
+            "only a DSL model with DiT blocks and without evidence_logits can become a masked model"
         )
     shape = config.to_dict()
     own = {field.name for field in fields(MdlmShape)}
@@ -72,11 +71,11 @@ def localized(
     codebook_dim: int | None = None,
     mask_probability: float = 0.99,
 ) -> DSLModel:
-    """Let a network see mixtures of its rows: values are the rows, keys their projections.
+    """Make a DSL model from a network: values are its embeddings, keys their projections.
 
     Args:
-        model: A causal or a masked network of llama's blocks.
-        codebook_dim: Coordinates of a token state; v - 1 or 64 if not given.
+        model: A causal or masked network with llama blocks.
+        codebook_dim: Dimension of a token state; v - 1 or 64 if not given.
         mask_probability: q(MASK | z = 0) of the converter.
     """
     source = masked(model) if isinstance(model, ArModel) else model
@@ -109,20 +108,20 @@ def localized(
 
 def _require_llama(model: ArModel | MdlmModel) -> None:
     if not isinstance(model.backbone, Llama):
-        raise ValueError("only networks of llama's blocks can be adapted")
+        raise ValueError("only networks with llama blocks can be converted")
 
 
 @torch.no_grad()
 def causal_parity(source: ArModel, made: MdlmModel | DSLModel, *, seed: int = 0) -> float:
-    """Return the largest difference of logits with the causal mask put back, on known tokens.
+    """Return the largest difference of logits under a causal mask, on random tokens.
 
-    It is relative to the largest logit. A localized network reads a token as a mixture that holds
-    a little of its neighbours on the sphere, so its difference is not rounding alone.
+    It is relative to the largest logit. A DSL network mixes a little of the nearest tokens into
+    each embedding, so its difference is more than rounding.
     """
     tokens = torch.randint(
         source.vocab_size, (4, min(64, source.config.model_length)), generator=stream(seed)
     )
-    if source.config.end is not None:  # what follows it is not the network's choice
+    if source.config.end is not None:  # after the end, logits are fixed
         tokens[tokens == source.config.end] = (source.config.end + 1) % source.vocab_size
     backbone = made.backbone
     assert isinstance(backbone, Llama)
@@ -137,7 +136,7 @@ def causal_parity(source: ArModel, made: MdlmModel | DSLModel, *, seed: int = 0)
 
 @torch.no_grad()
 def masked_parity(source: MdlmModel, made: DSLModel, *, seed: int = 0) -> float:
-    """Return the largest difference of logits where tokens are masked or known, likewise."""
+    """Return the largest relative difference of logits on randomly masked tokens."""
     generator = stream(seed)
     size = (4, min(64, source.config.model_length))
     tokens = torch.randint(source.vocab_size, size, generator=generator)

@@ -1,8 +1,7 @@
-"""A model learns another alphabet: what it knows of a letter is where its relatives begin.
+"""A new vocabulary for a character model.
 
-A character model has spent most of its training on which letters follow which. Capitals, digits and
-punctuation need not cost that again: a new symbol starts as the nearest one that the model knows,
-and shares its probability. New blocks may be added; they begin as the identity.
+A new symbol is initialised from the most similar known one and shares its probability, so that
+fine-tuning need not learn spelling again. Added blocks are initialised to the identity.
 """
 
 from __future__ import annotations
@@ -20,28 +19,28 @@ from dsl.models.dit import DiT
 from dsl.models.dsl import DSLModel
 
 APART = 0.3
-"""How far a new symbol's row begins from its relative's, relative to that: two that are read
-alike could not be told apart."""
+"""Noise on the embeddings of new symbols, relative to their spread; identical embeddings could not
+be told apart."""
 
 
 @dataclass(frozen=True)
 class Ancestry:
-    """Which known symbol each new one begins as, and its share among all that begin as that."""
+    """The known symbol that initialises each new one, and the share of its probability."""
 
     parents: Sequence[int | None]
-    """The token of the old alphabet; None for symbols that resemble nothing."""
+    """The old token; None for symbols without a similar one."""
     known: Sequence[bool]
-    """Whether a symbol is its own parent."""
+    """Whether a symbol is in the old vocabulary."""
     log_share: Float[Tensor, "v"]
 
     @classmethod
     def of(cls, old: Sequence[str], new: Sequence[str], counts: Mapping[str, int]) -> Ancestry:
-        """Trace symbols back: to themselves, to their small letter, or to a space.
+        """Find the parent of every symbol: itself, its lower-case letter, or a space.
 
         Args:
-            old: The symbols that the model knows, by token.
-            new: The symbols that it shall know.
-            counts: How often each of those occurs; one more is added to each.
+            old: The symbols of the old vocabulary, by token.
+            new: The symbols of the new vocabulary.
+            counts: Occurrences of new symbols; one is added to each.
         """
         known = {symbol: token for token, symbol in enumerate(old)}
         parents = [_parent(symbol, known) for symbol in new]
@@ -49,7 +48,7 @@ class Ancestry:
         families: dict[int | None, float] = {}
         for parent, count in zip(parents, often.tolist(), strict=True):
             families[parent] = families.get(parent, 0.0) + count
-        # what resembles nothing is a family of its own, whose share is that among all symbols
+        # the share of symbols without a parent is their frequency among all symbols
         families[None] = float(often.sum())
         total = torch.tensor([families[parent] for parent in parents], dtype=torch.float64)
         return cls(parents, [symbol in known for symbol in new], (often / total).log())
@@ -70,23 +69,23 @@ def respelled(
     length: int | None = None,
     apart: float = APART,
 ) -> DSLModel:
-    """Return a model of the new alphabet that begins with all that this one has learned.
+    """Return a model with the new vocabulary, initialised from this one.
 
-    Until it is trained, the probability of a known symbol is shared by those that begin as it.
+    Before training, symbols share the probability of their parent.
 
     Args:
-        model: A character model with the blocks of the DiT and a table of values.
-        ancestry: Where the new symbols come from.
-        blocks: How many blocks there shall be, at least as many as there are.
-        length: The longest sequence; the model's own if not given.
-        apart: How far new rows begin from those of their parents.
+        model: A character model with DiT blocks and a table of values.
+        ancestry: The parents of the new symbols.
+        blocks: Number of blocks, at least the model's.
+        length: Maximum sequence length; the model's if not given.
+        apart: Noise on the embeddings of new symbols.
     """
     config = model.config
     if not isinstance(model.backbone, DiT) or config.values != "table":
-        raise ValueError("only DSL models of the DiT with a table of values change their alphabet")
+        raise ValueError("only DSL models with DiT blocks and values: table can change vocabulary")
     size, blocks = len(ancestry.parents), blocks or config.n_blocks
     if blocks < config.n_blocks:
-        raise ValueError(f"the model has {config.n_blocks} blocks and keeps them, got {blocks}")
+        raise ValueError(f"blocks must be at least the model's {config.n_blocks}, got {blocks}")
     made = DSLModel(
         replace(
             config,
@@ -113,7 +112,7 @@ def respelled(
 
 
 def _inherited(rows: Float[Tensor, "old *h"], ancestry: Ancestry, apart: float) -> Tensor:
-    """Give each symbol its parent's row, or the mean; new ones are moved away from it."""
+    """Return each symbol's parent row, or the mean without one; new symbols get noise."""
     mean = rows.mean(dim=0)
     found = torch.stack([mean if p is None else rows[p] for p in ancestry.parents])
     moved = ~torch.tensor(ancestry.known).view(-1, *(1,) * (rows.dim() - 1))

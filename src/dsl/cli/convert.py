@@ -74,8 +74,10 @@ class Options:
         within(self, codebook_dim=(1, 10**6), keep=(2, 10**7), blocks=(1, 1000))
         if (self.keep is None) != (self.text is None):
             raise ValueError("--keep and --text must be given together")
-        if (self.corpus is None) != (self.system != "alphabet"):
-            raise ValueError("--corpus is required for alphabet and invalid for anything else")
+        if self.system == "alphabet" and self.corpus is None:
+            raise ValueError("--corpus is required for alphabet")
+        if self.system != "alphabet" and self.corpus is not None:
+            raise ValueError(f"--corpus is only for alphabet, got {self.system}")
 
 
 def main(arguments: Sequence[str]) -> None:

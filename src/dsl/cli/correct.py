@@ -15,8 +15,7 @@ from dsl._util.validate import SEEDS, within
 from dsl.cli.options import parse
 
 if TYPE_CHECKING:
-    from dsl.apps.correct.reading import Reading
-    from dsl.apps.correct.result import Correction
+    from dsl.apps.correct.reading import Correction, Reading
 
 STANDARD_INPUT = Path("-")
 
@@ -130,9 +129,7 @@ def main(arguments: Sequence[str]) -> None:
 
 
 def _read(path: Path, options: Options) -> tuple[str, Reading]:
-    from dsl.apps.correct.formats import plain
-    from dsl.apps.correct.formats.common import decode, encoding
-    from dsl.apps.correct.formats.registry import read_file
+    from dsl.apps.correct.formats import decode, encoding, plain, read_file
 
     stdin = path == STANDARD_INPUT
     data = sys.stdin.buffer.read() if stdin else path.read_bytes()
@@ -145,7 +142,7 @@ def _write(made: Correction, path: Path, encoding: str, options: Options) -> Non
     from rich.console import Console
 
     from dsl._util import files
-    from dsl.apps.correct.formats.registry import FORMATS
+    from dsl.apps.correct.formats import FORMATS
     from dsl.apps.correct.render import as_diff, as_html, as_json
 
     if options.to == "diff" and options.out is None:
@@ -173,7 +170,7 @@ def _write(made: Correction, path: Path, encoding: str, options: Options) -> Non
 
 
 def _fit(options: Options) -> None:
-    from dsl.apps.correct.formats.common import decode
+    from dsl.apps.correct.formats import decode
     from dsl.apps.correct.trust import fit, labelled
 
     assert options.fit is not None and options.out is not None  # checked above

@@ -13,6 +13,7 @@ from dsl._util.validate import SEEDS, within
 from dsl.cli.options import parse
 
 if TYPE_CHECKING:
+    from dsl.apps.correct import Reading
     from dsl.apps.demo.page import Walk
     from dsl.checkpoints import Model
 
@@ -66,7 +67,7 @@ def main(arguments: Sequence[str]) -> None:
     from rich.padding import Padding
 
     from dsl._util.files import write_text
-    from dsl.apps.demo.mending import mend
+    from dsl.apps.correct import correct, section
     from dsl.apps.demo.page import page
     from dsl.checkpoints import load
     from dsl.core import Continuous
@@ -79,10 +80,9 @@ def main(arguments: Sequence[str]) -> None:
         if not one.can_answer(Continuous):
             raise ValueError(f"the demo needs DSL models or oracles; {one.name} is neither")
     model.encode(GAPPED.replace("[1]", ""))  # fails early if the vocabulary lacks a character
-    mender.encode(DOUBTFUL.replace("_", ""))
     console.print(f"\n[bold]Correcting a noisy text[/] ({mender.name})")
-    mended = mend(DOUBTFUL, confidences(), mender, seed=options.seed)
-    for name, text in (("read", mended.read), ("mended", mended.repaired)):
+    made = correct(doubtful(), mender, seed=options.seed)
+    for name, text in (("read", DOUBTFUL), ("mended", made.text)):
         console.print(f"  {name:<8}{text}", soft_wrap=True)
     console.print(f"\n[bold]Filling a gap[/] ({model.name})")
     fills = [
@@ -93,7 +93,8 @@ def main(arguments: Sequence[str]) -> None:
     console.print("\n[bold]A story: one network, one seed, five paths through SNR space[/]")
     walks = [walk(model, name, path, options.seed, console) for name, path in PATHS.items()]
     names = f"{model.name} and {mender.name}"
-    html = page(names, walks, fills, mended, options.seed, WRITTEN)
+    shown = f'{section(made, level=3)}<p class="soft">The page said: {WRITTEN}</p>'
+    html = page(names, walks, fills, shown, options.seed)
     write_text(options.out, html)
     console.print(
         f"\n{time.monotonic() - began:.0f} s. Report with figures: {options.out.resolve()}\n",
@@ -115,12 +116,18 @@ def require_writable(path: Path) -> None:
         there.unlink()
 
 
-def confidences() -> list[float]:
-    """Return the confidence of each letter of the noisy text."""
-    return [
-        UNSURE if read != true or i in HESITATED else SURE
-        for i, (read, true) in enumerate(zip(DOUBTFUL, WRITTEN, strict=True))
+def doubtful() -> Reading:
+    """Return the noisy text with the confidence of each letter; `_` is a gap."""
+    from dsl.apps.correct import Reading, Symbol
+
+    pairs = enumerate(zip(DOUBTFUL, WRITTEN, strict=True))
+    symbols = [
+        Symbol("", i, i + 1)
+        if read == "_"
+        else Symbol(read, i, i + 1, UNSURE if read != true or i in HESITATED else SURE)
+        for i, (read, true) in pairs
     ]
+    return Reading(DOUBTFUL, symbols)
 
 
 def walk(model: Model, name: str, path: str, seed: int, console: object) -> Walk:

@@ -49,7 +49,7 @@ def main(arguments: Sequence[str]) -> None:
     cache = options.cache or default_cache()
     texts, _ = read(model, options.corpus, "test", model.length, options.limit, cache)
     with progress(2 * len(texts), "scoring and sampling texts") as bar:
-        found = divergence(model, source, texts, seed=options.seed, told=bar.advance)
+        found = divergence(model, source, texts, seed=options.seed, report=bar.advance)
     if options.json:
         about: dict[str, object] = {"model": model.name, "source": source.model.name}
         about |= {"corpus": options.corpus, "texts": len(texts), "seed": options.seed}

@@ -21,9 +21,9 @@ class Options:
 
     curves: validation loss against training tokens, from run directories. tradeoff: quality against
     denoiser calls, from the results.json of `dsl compare`. paths: the SNR of every token at every
-    step, from files of `dsl sample --trace`, as SVG. writing: an animation of a DSL model that
-    writes along several paths, as SVG. geometry: the converter's output for γ times a token's
-    embedding, from a DSL model (the paper's figure 2).
+    step, from files of `dsl sample --trace`. writing: an animation of a DSL model that writes along
+    several paths, as SVG. geometry: the converter's output for γ times a token's embedding, from a
+    DSL model (the paper's figure 2).
 
     Example: dsl reproduce figure tradeoff comparison/results.json --out tradeoff.pdf
     """
@@ -80,13 +80,12 @@ def _draw(options: Options, out: Path) -> None:
         ]
         out.write_text(animation(lanes), encoding="utf-8")
     elif options.what == "paths":
-        from dsl.apps.demo.paths import paths, read_trace
+        from dsl.apps.demo.charts import paths, read_trace
 
-        _require_svg(options)
         traces = {trace.stem: read_trace(trace) for trace in options.sources}
         if len(traces) < len(options.sources):
             raise ValueError("panels are named after their files, so file names must be unique")
-        out.write_text(paths(traces), encoding="utf-8")
+        paths(traces, out)
     elif options.what == "geometry":
         _geometry(options, out)
     else:
@@ -142,7 +141,9 @@ def _geometry(options: Options, out: Path) -> None:
         encoded = {text: model.encode(text) for text in options.tokens}
         for text, ids in encoded.items():
             if len(ids) != 1:
-                raise ValueError(f"{text!r} must be one token of {model.name}, got {len(ids)}")
+                raise ValueError(
+                    f"{text!r} must be a single token of {model.name}, got {len(ids)} tokens"
+                )
         chosen = [ids[0] for ids in encoded.values()]
     else:
         v = network.config.vocab_size

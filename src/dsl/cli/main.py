@@ -15,7 +15,7 @@ from importlib.metadata import version
 from typing import Any
 
 from dsl import __version__
-from dsl._util.processes import part
+from dsl._util.processes import leave
 from dsl._util.registry import Registry
 
 VERBS: Registry[Any] = Registry("dsl.verbs", "command")
@@ -96,7 +96,7 @@ def run(verb: str, arguments: Sequence[str]) -> int:
     keep_freed_memory()
     try:
         VERBS[verb].main(arguments)
-        part()
+        leave()
     except BrokenPipeError:
         # the reader has exited (`dsl … | head`); discard the buffer
         drop_output()

@@ -52,7 +52,7 @@ class Options:
 def main(arguments: Sequence[str]) -> None:
     """Read the recipe, train, and print the model's path."""
     options = parse(Options, "train", arguments)
-    from dsl._util.processes import rank
+    from dsl._util.processes import this_process
     from dsl.cli.training_log import Log
     from dsl.training import Watch, train
     from dsl.training import recipe as recipes
@@ -60,7 +60,8 @@ def main(arguments: Sequence[str]) -> None:
 
     recipe = recipes.read(recipes.find(options.recipe), options.set, smoke=options.smoke)
     board = options.out / "tensorboard" if options.tensorboard else None
-    with Log(options.out / LOG, recipe.trainer.steps, visible=rank() == 0, board=board) as log:
+    main_process = this_process().rank == 0
+    with Log(options.out / LOG, recipe.trainer.steps, visible=main_process, board=board) as log:
         trained = train(
             recipe,
             options.out,
@@ -69,7 +70,7 @@ def main(arguments: Sequence[str]) -> None:
             device=options.device,
             watch=Watch(log.say, log.record, log.prepared),
         )
-    if rank() > 0:
+    if not main_process:
         return
     if trained.finished:
         print(f"trained to step {trained.step}: {trained.model}")

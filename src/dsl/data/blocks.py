@@ -1,4 +1,4 @@
-"""Text cut into blocks of one length."""
+"""Read text files, and cut text into blocks of one length."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Encode = Callable[[str], list[int]]
 def read_texts(path: Path, *, separate_lines: bool) -> list[str]:
     """Read a text file, or the "text" of every line of a .jsonl file.
 
-    A vocabulary without a newline cannot hold two lines, so `separate_lines` makes each a text.
+    `separate_lines` makes every line a text, for vocabularies without a newline.
     """
     if not path.is_file():
         raise FileNotFoundError(f"no corpus at {str(path)!r}")
@@ -30,8 +30,8 @@ def read_texts(path: Path, *, separate_lines: bool) -> list[str]:
 
 
 def json_texts(path: Path) -> Iterator[str]:
-    """Read the "text" of every line of a .jsonl file; the first may say what they are about."""
-    with path.open("rb") as file:  # as bytes, a line ends at a newline and nowhere else
+    """Yield the "text" of every line of a .jsonl file; the first line may be an "about" record."""
+    with path.open("rb") as file:  # in bytes mode only a newline ends a line
         for number, line in enumerate(file, 1):
             where = f"{path}, line {number},"
             record = parse_json(line, where)
@@ -47,9 +47,9 @@ def cut(
     length: int,
     ends: tuple[Sequence[int], Sequence[int]] = ((), ()),
 ) -> Tokens:
-    """Encode every text and cut it into blocks with these specials at their ends.
+    """Encode texts and cut each into blocks that begin and end with special tokens.
 
-    What is left of each text is dropped.
+    The remainder of each text is dropped.
     """
     rows: list[list[int]] = []
     tokens, payload = 0, length - len(ends[0]) - len(ends[1])

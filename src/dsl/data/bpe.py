@@ -1,4 +1,4 @@
-"""Which tokenizer a corpus is read with: its characters, learned pieces, a teacher's, or a file."""
+"""The tokenizer of a corpus: its characters, learned byte-level BPE, a plug-in's, or a file."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from dsl.data.tokenizers import END_OF_TEXT, bracketed, read
 from dsl.data.windows import decoded
 
 SMALLEST, LARGEST = 256 + 1, 1_000_000
-"""Tokens: every byte and the end are among them; room for all is made before any is learned."""
+"""Vocabulary sizes of learned tokenizers; 256 bytes and the end are always included."""
 CHUNK = 1 << 20
-"""Bytes that are counted at a time."""
+"""Bytes read at a time."""
 
 
 def size_of(name: str) -> int | None:
-    """Return the N of `bpe-N`, or None if the name is none of these.
+    """Return the N of `bpe-N`, or None for other names.
 
     Raises:
-        ValueError: if no tokenizer has so many tokens.
+        ValueError: if N is too small or too large.
     """
     found = re.fullmatch(r"bpe-([0-9]+)", name)
     if found is None:
@@ -34,18 +34,17 @@ def size_of(name: str) -> int | None:
     size = int(found[1]) if len(found[1]) < 10 else LARGEST + 1
     if size < SMALLEST:
         raise ValueError(
-            f"{name} is smaller than its alphabet: 256 bytes and the end of a document take "
-            f"{SMALLEST} tokens"
+            f"bpe-N needs N of at least {SMALLEST}, for 256 bytes and the end token, got {name}"
         )
     if size > LARGEST:
-        raise ValueError(f"a learned tokenizer has at most {LARGEST:,} tokens, got {name[:60]!r}")
+        raise ValueError(f"bpe-N needs N of at most {LARGEST:,}, got {name[:60]!r}")
     return size
 
 
 def learned(corpus: Corpus, size: int, *, on_progress: Progress | None = None) -> Tokenizer:
-    """Return the byte-level BPE of a corpus with so many tokens, learning it on first use.
+    """Return the byte-level BPE tokenizer of a corpus, training it on first use.
 
-    If another process is learning it, this one waits and takes what that one learned.
+    If another process is training it, wait for its result.
     """
     path = corpus.path.parent / f"bpe-{size}.json"
     if not path.is_file():
@@ -56,8 +55,8 @@ def learned(corpus: Corpus, size: int, *, on_progress: Progress | None = None) -
     return read(path)
 
 
-def _learn(corpus: Corpus, size: int, told: Progress) -> Tokenizer:
-    """Learn merges on the training split; ties go by the order of the ids, so one text has one."""
+def _learn(corpus: Corpus, size: int, progress: Progress) -> Tokenizer:
+    """Learn merges on the training split; the result is deterministic."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
@@ -66,36 +65,36 @@ def _learn(corpus: Corpus, size: int, told: Progress) -> Tokenizer:
         initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
         show_progress=False,
     )
-    tokenizer.train_from_iterator(_texts(corpus, f"learning bpe-{size}", told), trainer)
+    tokenizer.train_from_iterator(_texts(corpus, f"learning bpe-{size}", progress), trainer)
     found = tokenizer.get_vocab_size() + 1
     if found < size:
         raise ValueError(
-            f"the training text of {corpus.name!r} is too short for bpe-{size}: it has no more "
-            f"than {found} different tokens"
+            f"the training text of {corpus.name!r} is too short for bpe-{size}: it gives only "
+            f"{found} different tokens"
         )
     tokenizer.add_special_tokens([AddedToken(END_OF_TEXT)])
     return bracketed(tokenizer, "", END_OF_TEXT)
 
 
-def _texts(corpus: Corpus, what: str, told: Progress) -> Iterator[str]:
+def _texts(corpus: Corpus, what: str, progress: Progress) -> Iterator[str]:
     begin, end = corpus.range("train")
     done = 0
     for piece in corpus.pieces("train", CHUNK):
         text = decoded(piece, first=not done)
         yield from text.split(BETWEEN.decode()) if corpus.documents is not None else [text]
         done += len(piece)
-        told(what, done, end - begin)
-    told(f"{what}: merging", 0, 0)
+        progress(what, done, end - begin)
+    progress(f"{what}: merging", 0, 0)
 
 
 MOST_CHARACTERS = 1024
-"""The largest alphabet that is taken for one."""
+"""The largest vocabulary of single characters."""
 
 
 TOKENIZERS: Registry[Callable[[Corpus, str, Path, Progress], Tokenizer]] = Registry(
     "dsl.tokenizers", "tokenizer"
 )
-"""Tokenizers that packages offer, as `NAME` or `NAME:ARGUMENT`; each is made for a corpus."""
+"""Plug-in tokenizers, used as `NAME` or `NAME:ARGUMENT`."""
 
 
 def tokenizer_of(
@@ -104,11 +103,11 @@ def tokenizer_of(
     """Return the tokenizer of this name for a corpus.
 
     Args:
-        corpus: What is read.
-        name: What a recipe calls it.
-        cache: Where tokenizers and teachers are kept.
-        kept: Where a run keeps its own: a learned one is taken from there if the run has begun.
-        on_progress: Told what is going on.
+        corpus: The text.
+        name: The tokenizer's name in a recipe.
+        cache: Directory of tokenizers and teachers.
+        kept: The run's own file; a resumed run reads its learned tokenizer from there.
+        on_progress: Progress callback.
     """
     if size := size_of(name):
         if kept.is_file():

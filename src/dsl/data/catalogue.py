@@ -1,4 +1,4 @@
-"""The catalogue of corpora: where each comes from and how its bytes are made, piece by piece."""
+"""The catalogue of corpora: their sources, and how their bytes are made, chunk by chunk."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ from dsl.data.cleaning import ENGLISH_ALPHABET
 from dsl.data.sources import Progress
 
 Make = Callable[[Path, Progress], Iterable[bytes]]
-"""Makes a corpus, piece by piece; the folder keeps downloads."""
+"""Makes a corpus chunk by chunk, given a directory for downloads and a progress callback."""
 
 READABLE = (".txt", ".jsonl", ".parquet")
 
 
 def documents_of(paths: list[Path]) -> Make:
-    """Make a corpus of the documents of files, one file after the other."""
+    """Make a corpus from the documents in files."""
 
-    def make(_: Path, told: Progress) -> Iterator[bytes]:
+    def make(_: Path, progress: Progress) -> Iterator[bytes]:
         for number, path in enumerate(paths):
-            told(f"reading {path.name}", number, len(paths))
+            progress(f"reading {path.name}", number, len(paths))
             yield from _documents(path)
 
     return make
@@ -44,7 +44,7 @@ def _documents(path: Path) -> Iterator[bytes]:
     elif path.suffix == ".parquet":
         for text in _column(path):
             if not isinstance(text, str | None):
-                raise ValueError(f"{path} has a 'text' that is no text: {shown(text)}")
+                raise ValueError(f"{path} has a 'text' that is not a string: {shown(text)}")
             if text:
                 yield text.encode()
     else:
@@ -52,7 +52,7 @@ def _documents(path: Path) -> Iterator[bytes]:
 
 
 def _column(path: Path) -> Iterator[Any]:
-    """Read the column "text" of a .parquet file; bad bytes can stop the library in any way."""
+    """Yield the column "text" of a .parquet file; the library may raise any exception."""
     parquet: Any = require("pyarrow.parquet", extra="data")
     try:
         with parquet.ParquetFile(path) as table:
@@ -67,21 +67,21 @@ def _column(path: Path) -> Iterator[Any]:
 
 
 def one_text(path: Path) -> Make:
-    """Make a corpus of a file that is one text."""
+    """Make a corpus from a single text file."""
 
-    def make(_: Path, told: Progress) -> Iterator[bytes]:
+    def make(_: Path, progress: Progress) -> Iterator[bytes]:
         size, done = path.stat().st_size, 0
         with path.open("rb") as file:
             while chunk := file.read(1 << 24):
                 yield chunk
                 done += len(chunk)
-                told(f"reading {path.name}", done, size)
+                progress(f"reading {path.name}", done, size)
 
     return make
 
 
 def readable(folder: Path) -> list[Path]:
-    """List the files of a folder that can be read, in order."""
+    """List the readable files of a folder, sorted."""
     return sorted(file for file in folder.iterdir() if file.suffix in READABLE)
 
 
@@ -92,49 +92,49 @@ Encoded = Callable[[Path], tuple[Tokenizer, Iterator[list[int]], dict[str, Any]]
 
 @dataclass(frozen=True)
 class Origin:
-    """Where a corpus comes from, and how it is made."""
+    """The source of a corpus and how it is made."""
 
     make: Make
     held_out: int
-    """Bytes of the test split, and of the validation split before it, at most a fifth each."""
+    """Bytes of the test and of the validation split; each is at most a fifth of the text."""
     alphabet: str | None
     source: str
     licence: str
     size: int | None = None
-    """How many bytes there must be."""
+    """The expected number of bytes."""
     documents: bool = False
-    """Whether what is made are documents, to be kept apart."""
+    """Whether each chunk is a document."""
     encoded: Encoded | None = None
-    """The tokens of every document and the tokenizer they are of, where they are known; and what
-    else is known of the corpus."""
+    """Returns the tokenizer, the tokens of every document, and facts about the corpus, if
+    known."""
     splits: Mapping[str, int] | None = None
-    """How many documents each split has, one split after the other, if that is published."""
+    """Published numbers of documents per split, in order."""
 
 
-def _text8(downloads: Path, told: Progress) -> Iterator[bytes]:
-    yield sources.text8(downloads, told)
+def _text8(downloads: Path, progress: Progress) -> Iterator[bytes]:
+    yield sources.text8(downloads, progress)
 
 
-def _text8_prefix(downloads: Path, told: Progress) -> Iterator[bytes]:
+def _text8_prefix(downloads: Path, progress: Progress) -> Iterator[bytes]:
     done = 0
-    for number, part in enumerate(cleaning.wikipedia(sources.enwik8(downloads, told))):
+    for number, part in enumerate(cleaning.wikipedia(sources.enwik8(downloads, progress))):
         yield part
         done += len(part)
         if number % 10_000 == 0:
-            told("cleaning", done, 74_090_640)
+            progress("cleaning", done, 74_090_640)
 
 
-def _enwik8_prose(downloads: Path, told: Progress) -> Iterator[bytes]:
-    for number, page in enumerate(cleaning.articles(sources.enwik8(downloads, told))):
+def _enwik8_prose(downloads: Path, progress: Progress) -> Iterator[bytes]:
+    for number, page in enumerate(cleaning.articles(sources.enwik8(downloads, progress))):
         yield page
         if number % 100 == 0:
-            told("cleaning", number, 0)
+            progress("cleaning", number, 0)
 
 
-def _python_docs(_: Path, told: Progress) -> Iterator[bytes]:
+def _python_docs(_: Path, progress: Progress) -> Iterator[bytes]:
     from pydoc_data.topics import topics
 
-    told("cleaning", 0, 0)
+    progress("cleaning", 0, 0)
     yield cleaning.prose(" ".join(topics[name] for name in sorted(topics))).encode()
 
 
@@ -147,13 +147,13 @@ def _toy(first: str, truth: oracle.Oracle, n: int) -> Make:
 
 
 def _datasets(name: str) -> Make:
-    """Stream a data set of the hub, or of a local folder; `NAME:CONFIG` chooses a configuration."""
+    """Stream a dataset from the hub or a folder; `NAME:CONFIG` selects a configuration."""
 
-    def make(_: Path, told: Progress) -> Iterator[bytes]:
+    def make(_: Path, progress: Progress) -> Iterator[bytes]:
         library: Any = require("datasets", extra="data")
         dataset, __, config = name.partition(":")
         if not dataset.strip("/. "):
-            raise ValueError("a data set has a name, as in datasets:NAME")
+            raise ValueError("datasets:NAME needs the name of a data set")
         try:
             rows = library.load_dataset(dataset, config or None, split="train", streaming=True)
             for number, row in enumerate(rows):
@@ -161,8 +161,8 @@ def _datasets(name: str) -> Make:
                     raise ValueError(f"data set {name!r} has no column 'text', only {list(row)}")
                 yield row["text"].encode()
                 if number % 1000 == 0:
-                    told("streaming documents", number, 0)
-        except Exception as error:  # of a name that suits it not, the library raises anything
+                    progress("streaming documents", number, 0)
+        except Exception as error:  # the library may raise any exception
             if isinstance(error, ValueError):
                 raise
             raise OSError(f"data set {name!r} could not be streamed: {error}") from error
@@ -213,48 +213,50 @@ PYTHON_DOCS = Origin(
 
 
 def cyclic(size: int) -> Origin:
-    """The rotations of the first letters of the alphabet."""
+    """Rotations of the first `size` letters."""
     return _drawn("cyclic", "A", size, lambda: _toy("A", oracle.cyclic(size), 4000), 500 * size)
 
 
 def markov(size: int) -> Origin:
-    """Texts of a Markov chain over the first letters of the alphabet."""
+    """Texts of a Markov chain over the first `size` letters."""
     return _drawn("markov", "a", size, lambda: _toy("a", oracle.markov(size, 1000), 1000), 100_000)
 
 
 def _drawn(name: str, first: str, size: int, make: Callable[[], Make], held_out: int) -> Origin:
     if not 2 <= size <= 26:
-        raise ValueError(f"{name} toys have 2 to 26 letters, got {size}")
+        raise ValueError(f"{name}-N needs N in 2 … 26, got {size}")
     alphabet = "".join(chr(ord(first) + i) for i in range(size))
     return Origin(make(), held_out, alphabet, "drawn from the exact toy", "none needed")
 
 
 Numbered = Callable[..., Origin]
-"""A corpus with a size in its name: a function of N, or of nothing if N has a default."""
+"""A function of N for a corpus `NAME-N`; N may have a default."""
 
 
 def _checked(name: str, corpus: Origin | Numbered) -> Origin | Numbered:
     if not re.fullmatch(r"\w[\w.-]*", name):
-        raise ValueError(f"a corpus's name has letters, digits, '.', '-' and '_', got {name!r}")
+        raise ValueError(
+            f"a corpus's name must have letters, digits, '.', '-' and '_', got {name!r}"
+        )
     if not isinstance(corpus, Origin) and not callable(corpus):
         raise ValueError(f"the corpus {name!r} must be an Origin or a function of N: {corpus!r}")
     return corpus
 
 
 CORPORA: Registry[Origin | Numbered] = Registry("dsl.corpora", "corpus", _checked)
-"""Every corpus that has a name."""
+"""All named corpora."""
 
 
 def register(name: str, origin: Origin) -> None:
-    """Name a corpus for this process; an installed package uses an entry point instead.
+    """Register a corpus in this process; installed packages use an entry point instead.
 
-    The cache keeps a corpus under its name, so a changed corpus needs another name.
+    The cache uses the name, so a changed corpus needs a new name.
     """
     CORPORA.register(name, origin)
 
 
 def origin_of(name: str) -> Origin:
-    """Return how a corpus is made, or list the names there are."""
+    """Return the origin of a corpus, given its name, file or folder."""
     if (named := _named(name)) is not None:
         return named
     if name.startswith("datasets:"):
@@ -277,7 +279,7 @@ def origin_of(name: str) -> Origin:
 
 
 def _named(name: str) -> Origin | None:
-    """Find a registered corpus: by its name, or by its name and a number."""
+    """Find a registered corpus by NAME or NAME-N."""
     if name in CORPORA:
         found = CORPORA[name]
         if isinstance(found, Origin):
@@ -297,12 +299,12 @@ def _needs_number(corpus: Numbered) -> bool:
 
 
 def corpora() -> list[str]:
-    """List the corpora that can be prepared by their name alone."""
+    """List the corpora that need no number."""
     return [n for n, c in CORPORA.items() if isinstance(c, Origin) or not _needs_number(c)]
 
 
 def names() -> list[str]:
-    """List how a corpus can be named."""
+    """List the forms of a corpus name."""
     numbered = [f"{n}-N" for n, c in CORPORA.items() if not isinstance(c, Origin)]
     files = ["a text, .jsonl or .parquet file", "a folder of such files"]
     return [*corpora(), *numbered, *files, "datasets:NAME"]

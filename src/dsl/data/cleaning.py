@@ -1,4 +1,4 @@
-"""Text out of Wikipedia markup: by the published text8 rules, or as prose with its case."""
+"""Clean text: Wikipedia markup by the text8 rules or as prose, and folding into ASCII."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from functools import cache
 
 OTHER = "\N{REPLACEMENT CHARACTER}"
-"""What stands for a character that has no likeness among the others."""
+"""Stands for a character without an ASCII equivalent."""
 ENGLISH_ALPHABET = "\n" + "".join(map(chr, range(32, 127))) + OTHER
 
 ALIKE = {
@@ -39,18 +39,18 @@ ALIKE = {
     "H": "\u0126",
     "i": "\u0131",
 }
-"""What signs and letters are written as, where Unicode itself does not say it."""
+"""Replacements that Unicode normalisation does not give."""
 TABLE = {ord(sign): likeness for likeness, signs in ALIKE.items() for sign in signs}
 KNOWN = frozenset(ENGLISH_ALPHABET)
 UNSEEN = ("Mn", "Cf")
-"""Accents by themselves, joiners and other marks without width."""
+"""Unicode categories without width, such as combining accents and joiners."""
 
 
 def fold(text: str) -> str:
-    """Write a text in the alphabet; what is in it already stays as it is.
+    """Map a text to the alphabet of 97 symbols.
 
-    Curly quotes become straight, dashes hyphens, accents are dropped, ligatures and fractions are
-    spelled; each character that is left becomes one OTHER.
+    Curly quotes become straight, dashes become hyphens, accents are dropped, ligatures and
+    fractions are spelled out, and every other character becomes OTHER.
 
     >>> fold("“naïve” — ½ 投")
     '"naive" - 1/2 �'
@@ -62,7 +62,7 @@ def fold(text: str) -> str:
 
 @cache
 def folded(character: str) -> str:
-    """Write one character in the alphabet: as itself, as its likeness, as nothing, or as OTHER."""
+    """Map one character to the alphabet: to itself, an equivalent, nothing, or OTHER."""
     if character in KNOWN:
         return character
     whole = unicodedata.normalize("NFKD", character.translate(TABLE)).translate(TABLE)
@@ -72,7 +72,7 @@ def folded(character: str) -> str:
 
 DIGITS = (b"zero", b"one", b"two", b"three", b"four", b"five", b"six", b"seven", b"eight", b"nine")
 
-# What is removed or replaced inside a page, in this order.
+# Replacements inside a page, in this order.
 MARKUP = [
     (re.compile(rb"<.*>"), b""),  # XML tags of the dump
     (re.compile(rb"&amp;"), b"&"),
@@ -95,23 +95,23 @@ MARKUP = [
     (re.compile(rb"\]"), b""),
     (re.compile(rb"&[^;]*;"), b" "),  # entities
 ]
-FIRST_ONLY = 1  # of the dump's own tags, one a record
+FIRST_ONLY = 1  # a record has one XML tag of the dump
 NOT_LETTERS = re.compile(rb"[^a-z]+")
 
 
 def letters(text: bytes) -> bytes:
-    """Spell digits, lower the case, and let everything that is no letter be one space."""
-    lowered = text.lower()  # of bytes, so of A to Z alone
+    """Lower-case a text, spell digits, and replace runs of other characters by one space."""
+    lowered = text.lower()  # bytes: only A to Z
     for digit, word in enumerate(DIGITS):
         lowered = lowered.replace(b"%d" % digit, b" " + word + b" ")
     return NOT_LETTERS.sub(b" ", lowered)
 
 
 def wikipedia(dump: bytes) -> Iterator[bytes]:
-    """Clean a Wikipedia dump: pages' text only, redirects and markup removed.
+    """Clean a Wikipedia dump by the text8 rules: text of pages, without redirects and markup.
 
-    The rules are applied to records that end in ">", not to lines; so templates and tables may
-    span lines, and what the dump itself tags is cut off at the end of each record.
+    The rules apply to records that end in ">", not to lines, so templates and tables may span
+    lines.
     """
     inside = False
     for record in records(dump):
@@ -138,16 +138,16 @@ def records(dump: bytes) -> Iterator[bytes]:
 
 
 def prose(text: str) -> str:
-    """Clean ordinary text by the same last step."""
+    """Clean ordinary text like text8."""
     return letters(text.encode()).decode().strip()
 
 
 PAGE = re.compile(rb"<text [^>]*>(.*?)</text>", re.S)
 
-# What is removed or replaced to leave running text, in this order.
+# Replacements that leave running text, in this order.
 WIKI = [
     (re.compile(r"<!--.*?-->", re.S), ""),
-    (re.compile(r"<[a-z][^<>]*/>", re.I), ""),  # before what could take one for an opening tag
+    (re.compile(r"<[a-z][^<>]*/>", re.I), ""),  # first, because they look like opening tags
     (re.compile(r"<(ref|math|pre|nowiki|gallery|timeline)\b[^>]*>.*?</\1>", re.S | re.I), ""),
     (re.compile(r"</?[a-z][^<>]*>", re.I), ""),
     (re.compile(r"\{\|.*?\n\|\}", re.S), ""),  # tables
@@ -158,11 +158,11 @@ WIKI = [
 ]
 INNERMOST = re.compile(r"\{\{[^{}]*\}\}")
 PARAGRAPH = re.compile(r"^[\w\"'(].{40,}[.!?\"')]$")
-"""A line of prose: it begins like a sentence, ends like one and is no mere caption."""
+"""A line of prose: it begins and ends like a sentence and is longer than a caption."""
 
 
 def pages(dump: bytes) -> Iterator[str]:
-    """Return the source of every article that is no redirect, its templates removed."""
+    """Yield the source of every article without templates; redirects are skipped."""
     for match in PAGE.finditer(dump):
         text = html.unescape(html.unescape(match[1].decode("utf-8", errors="ignore")))
         if text[:9].lower() == "#redirect":
@@ -174,10 +174,10 @@ def pages(dump: bytes) -> Iterator[str]:
 
 
 def articles(dump: bytes) -> Iterator[bytes]:
-    """Return the running text of every article, a paragraph a line; articles without are left out.
+    """Yield the running text of every article, one paragraph per line; empty ones are skipped.
 
-    Headings, lists, tables, templates and references are dropped; case, punctuation and letters of
-    other scripts are kept.
+    Headings, lists, tables, templates and references are dropped; case, punctuation and other
+    scripts are kept.
     """
     for text in pages(dump):
         for pattern, replacement in WIKI:

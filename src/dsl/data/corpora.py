@@ -1,7 +1,6 @@
-"""Corpora by name: fetched, verified, cleaned and cached as one text file each, with a description.
+"""Corpora in the cache: one text file each, with a JSON description.
 
-A corpus appears in the cache whole or not at all, and is written piece by piece, so that it may be
-larger than memory.
+A corpus is written atomically and chunk by chunk, so it may be larger than memory.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from dsl.data.tokenizers import ends
 DESCRIPTION = "corpus.json"
 SPLITS = ("train", "validation", "test")
 BETWEEN = b"\0"
-"""What stands between two documents of a corpus that has them."""
+"""The separator of documents."""
 
 
 @dataclass(frozen=True)
@@ -43,11 +42,11 @@ class Corpus:
     source: str
     licence: str
     documents: int | None = None
-    """How many there are, with a zero byte between two; None if the text is one."""
+    """Number of documents, separated by zero bytes; None for a single text."""
     empty: int = 0
-    """Documents that had no text and were left out."""
+    """Number of empty documents that were left out."""
     facts: dict[str, Any] = field(default_factory=dict)
-    """What else is known, such as the entropy of a source that is a model."""
+    """Further facts, such as the entropy of a source that is a model."""
 
     def range(self, split: str) -> tuple[int, int]:
         """Return the byte range of a split."""
@@ -59,14 +58,14 @@ class Corpus:
         return self.splits[split]
 
     def read(self, split: str, most: int | None = None) -> bytes:
-        """Return the bytes of a split, or the first of them."""
+        """Return the bytes of a split, at most `most`."""
         begin, end = self.range(split)
         with self.path.open("rb") as file:
             file.seek(begin)
             return file.read(end - begin if most is None else min(most, end - begin))
 
     def pieces(self, split: str, size: int) -> Iterator[bytes]:
-        """Read a split piece by piece, cut only before a space, a newline or a document's end."""
+        """Yield a split in chunks, cut only before a space, a newline or a separator."""
         begin, end = self.range(split)
         rest = b""
         with self.path.open("rb") as file:
@@ -83,10 +82,7 @@ class Corpus:
             yield rest
 
     def characters(self) -> str:
-        """Return every character that occurs, in the order of their code points.
-
-        The end of a document counts as a newline.
-        """
+        """Return all characters that occur, sorted; the separator counts as a newline."""
         found: set[str] = set()
         with self.path.open(encoding="utf-8", newline="") as file:
             try:
@@ -100,14 +96,14 @@ class Corpus:
 
 
 def prepare(name: str, cache: Path, *, on_progress: Progress | None = None) -> Corpus:
-    """Return a corpus from the cache, making it first if it is not there.
+    """Return a corpus from the cache, making it if it is not there.
 
-    If another process is making it, this one waits and takes what that one made.
+    If another process is making it, wait for its result.
     """
     folder = cache / "corpora" / _key(name)
     description = folder / DESCRIPTION
     if not description.is_file():
-        origin = origin_of(name)  # a wrong name leaves nothing behind
+        origin = origin_of(name)  # first, so that a wrong name creates no folder
         folder.mkdir(parents=True, exist_ok=True)
         with locked(folder, wait=True):
             if not description.is_file():
@@ -116,13 +112,13 @@ def prepare(name: str, cache: Path, *, on_progress: Progress | None = None) -> C
     return _load(description)
 
 
-def _make(name: str, origin: Origin, folder: Path, downloads: Path, told: Progress) -> None:
+def _make(name: str, origin: Origin, folder: Path, downloads: Path, progress: Progress) -> None:
     """Write a corpus, then its description."""
     hasher, size, pieces, empty = hashlib.sha256(), 0, 0, 0
     begins = []
     path = folder / "corpus.txt"
     with whole(path) as part, part.open("wb") as file:
-        for piece in origin.make(downloads, told):
+        for piece in origin.make(downloads, progress):
             begins.append(size + (origin.documents and pieces > 0))
             if origin.documents and not piece:
                 empty += 1
@@ -157,23 +153,22 @@ def _make(name: str, origin: Origin, folder: Path, downloads: Path, told: Progre
 
 
 def tokens_path(corpus: Corpus, split: str, tokenizer: Tokenizer) -> Path:
-    """Return where the tokens of a split are kept."""
+    """Return the file of the tokens of a split."""
     digest = hashlib.sha256(tokenizer.to_str().encode()).hexdigest()[:12]
     return corpus.path.parent / f"{split}-{digest}.tokens"
 
 
 def token_type(tokenizer: Tokenizer) -> type:
-    """Return the smallest integer that holds every token."""
+    """Return the integer type of token files."""
     return np.uint16 if tokenizer.get_vocab_size() <= 2**16 else np.uint32
 
 
 def write_tokens(
     corpus: Corpus, tokenizer: Tokenizer, documents: Iterable[list[int]], begins: list[int]
 ) -> None:
-    """Write the tokens that documents were made of: text may be spelt by others, too.
+    """Write the original tokens of documents, which encoding their text may not reproduce.
 
-    A document belongs to the split that holds all of it. After each stands the special that ends
-    it.
+    A document belongs to the split that contains it, and is followed by its end token.
     """
     end = ends(tokenizer)[1]
     stops = [*(begin - 1 for begin in begins[1:]), corpus.size]
@@ -189,7 +184,7 @@ def write_tokens(
 
 
 def _key(name: str) -> str:
-    """Name a corpus's folder; files of the user's own by their path, size and time of change."""
+    """Return the folder name of a corpus; files are identified by path, size and time of change."""
     path = Path(name).expanduser()
     if name in CORPORA or not path.exists():
         plain = re.fullmatch(r"[\w.-]+", name)
@@ -204,7 +199,7 @@ def _key(name: str) -> str:
 
 
 def verify(corpus: Corpus) -> None:
-    """Refuse a cached corpus whose bytes have changed."""
+    """Raise an error if the bytes of a cached corpus have changed."""
     found = digest(corpus.path)
     if found != corpus.sha256:
         raise ValueError(
@@ -230,7 +225,7 @@ def _load(description: Path) -> Corpus:
 
 
 def _splits(origin: Origin, path: Path, size: int) -> dict[str, tuple[int, int]]:
-    """Hold out the last bytes; a split begins with a whole document if one begins near."""
+    """Hold out the last bytes; splits begin at a nearby document if there is one."""
     if origin.splits is not None:
         return _published(origin.splits, path, size)
     held = min(origin.held_out, size // 5)
@@ -246,7 +241,7 @@ def _splits(origin: Origin, path: Path, size: int) -> dict[str, tuple[int, int]]
 
 
 def _published(splits: Mapping[str, int], path: Path, size: int) -> dict[str, tuple[int, int]]:
-    """Return the bytes of splits of so many documents; what stands between two is in neither."""
+    """Byte ranges of splits given as document counts; separators belong to no split."""
     stops = np.append(np.flatnonzero(np.memmap(path, np.uint8, "r") == BETWEEN[0]), size)
     if len(stops) != sum(splits.values()):
         raise ValueError(
@@ -260,10 +255,7 @@ def _published(splits: Mapping[str, int], path: Path, size: int) -> dict[str, tu
 
 
 def _between(path: Path, place: int, most: int) -> tuple[int, int]:
-    """Return the end of one split and the beginning of the next, where a document ends if near.
-
-    What stands between the two documents belongs to neither.
-    """
+    """Return the end of one split and the beginning of the next, at a separator if one is near."""
     with path.open("rb") as file:
         file.seek(place - most)
         near = file.read(2 * most)

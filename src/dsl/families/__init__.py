@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from dsl.families.levels import Level as Level
     from dsl.families.levels import Masked as Masked
     from dsl.families.mdlm import LEAST_TIME as LEAST_TIME
+    from dsl.families.mdlm import MaskedFamily as MaskedFamily
     from dsl.families.mdlm import MdlmFamily as MdlmFamily
     from dsl.families.mdlm import MdlmModel as MdlmModel
     from dsl.families.mdlm import MdlmObjective as MdlmObjective

@@ -48,12 +48,9 @@ class ArFamily(Family):
     summary = "autoregressive: one token after the other, exact likelihood in one forward"
     Shape = ArShape
     Options = ArOptions
+    Network = ArModel
     protocol = Prefixed
     validated = ("chain-rule",)
-
-    def build(self, shape: ArShape) -> nn.Module:
-        """Make an untrained network."""
-        return ArModel(shape)
 
     def objective(self, network: ArModel, options: ArOptions) -> Objective:
         """Train by the next token's cross-entropy."""

@@ -35,6 +35,8 @@ class Family(ABC):
     """The dataclass of config.json."""
     Options: ClassVar[type]
     """The frozen dataclass of a recipe's `objective`."""
+    Network: ClassVar[type[nn.Module]]
+    """The class of its networks; its argument is a shape."""
     protocol: ClassVar[type]
     """The protocol that its networks implement; samplers that need another cannot use them."""
     validated: ClassVar[tuple[str, ...]]
@@ -46,9 +48,9 @@ class Family(ABC):
     fresh: ClassVar[tuple[str, ...]] = ()
     """Name prefixes of tensors that initial weights may lack."""
 
-    @abstractmethod
     def build(self, shape: Any) -> nn.Module:
         """Make an untrained network."""
+        return self.Network(shape)
 
     @abstractmethod
     def objective(self, network: Any, options: Any) -> Objective:

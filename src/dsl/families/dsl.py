@@ -8,8 +8,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from torch import nn
-
 from dsl.core.denoiser import Continuous
 from dsl.families.base import Family
 from dsl.families.levels import LADDER, AtSNR, Level, Masked
@@ -29,12 +27,9 @@ class DslFamily(Family):
     summary = "continuous token states, no clock: every masked and every continuous path"
     Shape = ModelConfig
     Options = MixedSNROptions
+    Network = DSLModel
     protocol = Continuous
     validated = ("roar", "shared")
-
-    def build(self, shape: ModelConfig) -> nn.Module:
-        """Make an untrained network."""
-        return DSLModel(shape)
 
     def shape(self, vocab_size: int, length: int, chosen: Mapping[str, Any]) -> NetworkShape:
         """Complete a shape; the codebook has d = v - 1 where that is affordable."""

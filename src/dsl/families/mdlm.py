@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 from jaxtyping import Float
-from torch import Tensor, nn
+from torch import Tensor
 
 from dsl.core.alpha import Schedule, ScheduleName, schedule
 from dsl.core.denoiser import Denoiser, Endpoints, require_tokens, wanted
@@ -185,29 +185,31 @@ class MdlmObjective(Objective):
         return Loss(weighted.sum(), counted(tokens), parts)
 
 
-class MdlmFamily(Family):
+class MaskedFamily(Family):
+    """The base class of families whose networks predict masked tokens without a time input."""
+
+    Shape = MdlmShape
+    protocol = Denoiser
+    validated: ClassVar[tuple[str, ...]] = ("roar",)
+
+    def estimators(self, network: Any, effort: Effort) -> Sequence[Estimator]:
+        """Score by ROAR: there are no states between mask and token to integrate over."""
+        return [Roar(effort.replicates, effort.draws, effort.batch_size)]
+
+    def levels(self, network: Any) -> Sequence[Level]:
+        """Use masked states only."""
+        return [Masked()]
+
+
+class MdlmFamily(MaskedFamily):
     """Masked diffusion."""
 
     name = "mdlm"
     summary = "masked diffusion over token ids: every masked path"
-    Shape = MdlmShape
     Options = MdlmOptions
-    protocol = Denoiser
-    validated = ("roar",)
+    Network = MdlmModel
     marks = MappingProxyType({"time_conditioning": False})
-
-    def build(self, shape: MdlmShape) -> nn.Module:
-        """Make an untrained network."""
-        return MdlmModel(shape)
 
     def objective(self, network: MdlmModel, options: MdlmOptions) -> Objective:
         """Train by MDLM's continuous-time bound."""
         return MdlmObjective(network, options)
-
-    def estimators(self, network: MdlmModel, effort: Effort) -> Sequence[Estimator]:
-        """Score by ROAR: there are no states between mask and token to integrate over."""
-        return [Roar(effort.replicates, effort.draws, effort.batch_size)]
-
-    def levels(self, network: MdlmModel) -> Sequence[Level]:
-        """Use masked states only."""
-        return [Masked()]

@@ -228,10 +228,7 @@ class VpFamily(ClockFamily):
     summary = "continuous diffusion with a clock: its own samplers and bound"
     Shape = VpShape
     Options = VpOptions
-
-    def build(self, shape: VpShape) -> nn.Module:
-        """Make an untrained network."""
-        return VpModel(shape)
+    Network = VpModel
 
     def objective(self, network: VpModel, options: VpOptions) -> Objective:
         """Train by VDM's bound."""

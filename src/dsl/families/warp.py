@@ -101,13 +101,20 @@ def located(
     return at, ((u - (upper - mass)[at]) / mass[at]).clamp(0, 1)
 
 
+WeightedRun = tuple[float, float, int]
+"""A value, its weight, and how often it is repeated."""
+
+
 def falling(values: Float[Tensor, "k"], weights: Float[Tensor, "k"]) -> Float[Tensor, "k"]:
     """Return the nearest non-increasing sequence, by pooling adjacent violators."""
-    blocks: list[tuple[float, float, int]] = []
-    for value, weight in zip(values.tolist(), weights.tolist(), strict=True):
-        blocks.append((value, weight, 1))
-        while len(blocks) > 1 and blocks[-2][0] < blocks[-1][0]:
-            (a, m, i), (b, n, j) = blocks[-2:]
-            blocks[-2:] = [((a * m + b * n) / (m + n), m + n, i + j)]
+    from dsl._util.isotonic import pooled  # training only; sampling loads this module, too
+
+    weighted = ((v, w, 1) for v, w in zip(values.tolist(), weights.tolist(), strict=True))
+
+    def merged(one: WeightedRun, other: WeightedRun) -> WeightedRun:
+        (a, m, i), (b, n, j) = one, other
+        return (a * m + b * n) / (m + n), m + n, i + j
+
+    blocks = pooled(weighted, merged, lambda one, other: one[0] < other[0])
     flat = [value for value, _, times in blocks for _ in range(times)]
     return torch.tensor(flat, dtype=values.dtype, device=values.device)

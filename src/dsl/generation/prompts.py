@@ -189,8 +189,8 @@ def require_room(model: Model, text: str, length: int) -> None:
         return
     longest = max(map(len, model.tokenizer.get_vocab()))
     if len(text) > length * (longest + 1):  # a decoder may put a space between two
-        room = f"{model.name} was made for" if length <= model.length else "the sequence has"
-        raise ValueError(f"{room} at most {length} tokens, got {len(text):,} characters")
+        room = model.name if length <= model.length else "the sequence"
+        raise ValueError(f"{room} has at most {length} tokens, got {len(text):,} characters")
 
 
 def count_characters(text: str) -> int:

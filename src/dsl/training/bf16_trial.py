@@ -1,6 +1,6 @@
-"""Multiply in bfloat16, in a process of its own: where that is impossible, only this one dies.
+"""A script that tries bfloat16 products in a child process.
 
-A virtual machine may report instructions that it does not have. Nothing but trying tells.
+A virtual machine may report instructions that it lacks; then only this process crashes.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ import torch
 from torch import nn
 
 NEAR = 0.05
-"""How far a product may be off, as a share of its size: bfloat16 has 8 bits."""
+"""Largest relative error of a product; bfloat16 has 8 bits."""
 
 
 def attempt(rows: int, products: list[tuple[int, int]]) -> bool:
-    """Take products of these sizes and an attention forward and back; say if they are right."""
+    """Return whether products of these shapes and an attention are right, forward and backward."""
     torch.manual_seed(0)
     right = True
     for wide, narrow in products:

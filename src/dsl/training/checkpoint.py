@@ -1,6 +1,6 @@
-"""Checkpoints of a run: each a directory that appears whole, with a checksum of every file.
+"""Checkpoints of a run: directories that are written atomically, with a checksum of every file.
 
-The newest that is intact is taken up again; one that was cut short is passed over, aloud.
+A run resumes from the newest intact checkpoint; damaged ones are skipped with a warning.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ TRAINING = "training.safetensors"
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A point to go on from."""
+    """A checkpoint to resume from."""
 
     step: int
     path: Path
@@ -41,7 +41,7 @@ class Checkpoints:
 
     folder: Path
     keep: int = 2
-    """How many of the newest are kept; the best is kept besides."""
+    """How many of the newest are kept, in addition to the best."""
 
     def save(
         self,
@@ -50,7 +50,7 @@ class Checkpoints:
         about: dict[str, Any],
         write_model: Callable[[Path], None],
     ) -> Checkpoint:
-        """Write a checkpoint beside the others, then drop the oldest."""
+        """Write a checkpoint and delete old ones."""
         final = self.folder / f"step-{step:08d}"
         sweep(self.folder)
         with whole(final, f"the checkpoint of step {step}") as part:
@@ -66,18 +66,18 @@ class Checkpoints:
         return Checkpoint(step, final, about)
 
     def newest(self, tell: Callable[[str], None]) -> Checkpoint | None:
-        """Return the newest intact checkpoint, saying which damaged ones were passed over."""
+        """Return the newest intact checkpoint, with a message for every damaged one."""
         for path in sorted(self.folder.glob("step-*"), reverse=True):
             fault = self.fault(path)
             if fault is None:
                 record = _manifest(path)
                 return Checkpoint(record["step"], path, record["about"])
-            tell(f"{path.name} is damaged ({fault}); falling back to the one before it")
+            tell(f"{path.name} is damaged ({fault}); using the previous one")
         return None
 
     @staticmethod
     def fault(path: Path) -> str | None:
-        """Say what is wrong with a checkpoint, or None."""
+        """Describe the damage of a checkpoint; None if it is intact."""
         try:
             for name, written in _manifest(path)["sha256"].items():
                 if digest(path / name) != written:
@@ -100,14 +100,14 @@ class Checkpoints:
             try:
                 loss = _manifest(path)["about"].get("validation", {}).get("loss")
             except (OSError, ValueError):
-                continue  # damaged, so it is no candidate
+                continue  # damaged
             if loss is not None:
                 scored.append((loss, path))
         return min(scored)[1] if scored else None
 
 
 def flatten_optimizer(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
-    """Write the optimizer's moments as named tensors."""
+    """Return the optimizer's state as named tensors."""
     state = optimizer.state_dict()["state"]
     return {
         f"optimizer.{index}.{key}": value if isinstance(value, Tensor) else torch.tensor(value)
@@ -117,7 +117,7 @@ def flatten_optimizer(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
 
 
 def restore_optimizer(optimizer: torch.optim.Optimizer, tensors: Mapping[str, Tensor]) -> None:
-    """Read back what `flatten_optimizer` wrote."""
+    """Load a state written by `flatten_optimizer`."""
     state: dict[int, dict[str, Tensor]] = {}
     for name, tensor in tensors.items():
         if name.startswith("optimizer."):
@@ -129,12 +129,12 @@ def restore_optimizer(optimizer: torch.optim.Optimizer, tensors: Mapping[str, Te
 
 
 def _manifest(path: Path) -> dict[str, Any]:
-    """Read what a checkpoint says of itself."""
+    """Read and check the manifest of a checkpoint."""
     where = path / MANIFEST
     record = parse_json(where.read_bytes(), str(where))
     kinds = {"step": int, "about": dict, "sha256": dict}
     if not isinstance(record, dict) or any(
         not isinstance(record.get(name), kind) for name, kind in kinds.items()
     ):
-        raise ValueError(f"{where} must hold {', '.join(kinds)}")
+        raise ValueError(f"{where} must have the keys {', '.join(kinds)}")
     return record

@@ -1,4 +1,4 @@
-"""Moving averages of the weights, one for each decay: the one that validates best is the model."""
+"""Optimizers (AdamW and Muon), learning rates, and moving averages of the weights."""
 
 from __future__ import annotations
 
@@ -15,30 +15,30 @@ from torch.optim.swa_utils import AveragedModel
 
 @dataclass(frozen=True)
 class OptimizerConfig:
-    """MDLM's optimizer by default."""
+    """Settings of the optimizer; the defaults are MDLM's."""
 
     kind: Literal["adamw", "muon"] = "adamw"
-    """Muon takes the matrices of the blocks, AdamW the rest; both with the same rate."""
+    """muon uses Muon for the matrices of the blocks and AdamW for the rest, at the same rate."""
     lr: float = 3e-4
     beta1: float = 0.9
     beta2: float = 0.999
     eps: float = 1e-8
     weight_decay: float = 0.0
     clip: float = 1.0
-    """Largest norm of the gradient."""
+    """Gradient norm above which gradients are clipped."""
     warmup: int = 0
     """Steps of linear warm-up."""
     schedule: Literal["constant", "cosine", "linear"] = "constant"
-    """What the rate does after the warm-up, until the last step."""
+    """Shape of the learning rate from the warm-up to the last step."""
     final: float = 0.0
-    """Where cosine and linear end, as a share of lr."""
+    """Final rate of cosine and linear, as a fraction of lr."""
     ema: float | tuple[float, ...] = 0.9999
-    """Decay of the average of the weights, once it has warmed up; of several, all are kept, and
-    the one that validates best is the model."""
+    """Decay of the moving average of the weights after its warm-up. With several decays, the
+    average with the lowest validation loss becomes the model."""
 
     def __post_init__(self) -> None:
         if not self.decays or len(set(self.decays)) < len(self.decays):
-            raise ValueError(f"ema must be a number, or numbers that all differ, got {self.ema}")
+            raise ValueError(f"ema must be one number or distinct numbers, got {self.ema}")
         possible = all(0 <= decay < 1 for decay in self.decays)
         if not (self.lr > 0 and self.clip > 0 and self.warmup >= 0 and possible):
             raise ValueError(
@@ -58,11 +58,11 @@ class OptimizerConfig:
 
     @property
     def decays(self) -> tuple[float, ...]:
-        """The decay of every average that is kept."""
+        """The decays of all averages."""
         return self.ema if isinstance(self.ema, tuple) else (self.ema,)
 
     def rate(self, step: int, total: int) -> float:
-        """Return the learning rate of a step: a function of it, so nothing has to be restored."""
+        """Return the learning rate of a step; it has no state to restore."""
         if step < self.warmup:
             return self.lr * (step + 1) / self.warmup
         if self.schedule == "constant":
@@ -73,7 +73,7 @@ class OptimizerConfig:
 
 
 def optimizer(module: nn.Module, config: OptimizerConfig) -> torch.optim.AdamW:
-    """Make the optimizer of the parameters that are trained."""
+    """Make the optimizer of all trainable parameters."""
     trained = {name: p for name, p in module.named_parameters() if p.requires_grad}
     settings: dict[str, Any] = {
         "lr": config.lr,
@@ -92,23 +92,23 @@ def optimizer(module: nn.Module, config: OptimizerConfig) -> torch.optim.AdamW:
 
 
 def _in_block(name: str) -> bool:
-    """Tell a block's own projections from its modulation, which reads a constant."""
+    """Whether a parameter belongs to a block and not to its adaLN modulation."""
     return ".blocks." in f".{name}" and "adaLN" not in name
 
 
 class Muon(torch.optim.AdamW):
-    """AdamW, but groups marked `muon` follow their momentum, all singular values made equal.
+    """AdamW with Muon for groups marked `muon`: steps along the orthogonalised momentum.
 
-    A step has the size that one of AdamW's usually has (0.2 in root mean square), so rates and
-    decays mean the same for both. Its products are float32 unless autocast asks for less: torch's
-    own are always bfloat16, which many CPUs lack.
+    Steps are scaled to AdamW's typical root mean square of 0.2, so rates and decays mean the same
+    for both. torch's own Muon always multiplies in bfloat16, which many CPUs lack; this one uses
+    float32 or the type of autocast.
     """
 
     momentum = 0.95
 
     @torch.no_grad()
     def step(self, closure: Any = None) -> Any:
-        """Update the matrices, then leave the others to AdamW, which skips what has no gradient."""
+        """Update the matrices, clear their gradients, and let AdamW update the rest."""
         loss = None
         if closure is not None:
             with torch.enable_grad():
@@ -118,7 +118,7 @@ class Muon(torch.optim.AdamW):
                 if matrix.grad is None:
                     continue
                 state = self.state[matrix]
-                if not state:  # AdamW wants to find a count when it is restored
+                if not state:  # AdamW expects a step count when it is restored
                     state |= {"step": torch.zeros(()), "momentum": torch.zeros_like(matrix)}
                 state["step"] += 1
                 mean = state["momentum"].lerp_(matrix.grad, 1 - self.momentum)
@@ -133,14 +133,14 @@ class Muon(torch.optim.AdamW):
 
 
 def _precision(device: str) -> torch.dtype:
-    """Return the type that autocast wants products in, float32 without it."""
+    """Return the type of autocast, or float32 without autocast."""
     return torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else torch.float32
 
 
 def orthogonal(
     matrix: Float[Tensor, "m n"], precision: torch.dtype = torch.float32
 ) -> Float[Tensor, "m n"]:
-    """Bring all singular values near 1 (to between 0.7 and 1.2) by five Newton-Schulz steps."""
+    """Move all singular values to 0.7 … 1.2 by five Newton-Schulz steps."""
     a, b, c = 3.4445, -4.7750, 2.0315  # the quintic of Jordan et al. (2024): steep at 0
     wide = matrix.float() if matrix.shape[0] <= matrix.shape[1] else matrix.float().T
     x = (wide / wide.norm().clamp(min=1e-7)).to(precision)
@@ -152,10 +152,10 @@ def orthogonal(
 
 
 def average(decay: float) -> Callable[[Tensor, Tensor, Tensor | int], Tensor]:
-    """Return the update of torch's AveragedModel: a decay that starts low.
+    """Return an update function for torch's AveragedModel, with MDLM's warm-up of the decay.
 
-    A constant .9999 would keep most of the initial weights in a short run; min(decay,
-    (1 + n)/(10 + n)) is MDLM's.
+    The decay after n updates is min(decay, (1 + n)/(10 + n)). A constant 0.9999 would keep most of
+    the initial weights in a short run.
     """
 
     def update(mean: Tensor, new: Tensor, n: Tensor | int) -> Tensor:
@@ -167,7 +167,7 @@ def average(decay: float) -> Callable[[Tensor, Tensor, Tensor | int], Tensor]:
 
 
 class Averages:
-    """Averages of one network; the first is the best until a validation finds another."""
+    """Moving averages of one network; `best` is the index of the best validated one."""
 
     def __init__(self, model: nn.Module, decays: tuple[float, ...]) -> None:
         self.decays = decays
@@ -176,7 +176,7 @@ class Averages:
 
     @property
     def module(self) -> nn.Module:
-        """The averaged network."""
+        """The best averaged network."""
         module: nn.Module = self.kept[self.best].module
         return module
 
@@ -186,12 +186,12 @@ class Averages:
             each.to(device)
 
     def update(self, model: nn.Module) -> None:
-        """Take the weights after a step into every average."""
+        """Update every average with the weights after a step."""
         for each in self.kept:
             each.update_parameters(model)
 
     def validate(self, validator: Callable[[Any], dict[str, float]]) -> dict[str, Any]:
-        """Measure every average, choose the best, and return what the log says of it."""
+        """Evaluate every average, choose the best, and return the entry for the log."""
         found = [validator(each.module) for each in self.kept]
         self.best = min(range(len(found)), key=lambda i: found[i]["loss"])
         event: dict[str, Any] = {"validation": found[self.best]}
@@ -201,7 +201,7 @@ class Averages:
         return event
 
     def tensors(self) -> dict[str, Tensor]:
-        """Return the state of all, under names that do not meet."""
+        """Return the states of all averages, each under its own prefix."""
         return {
             f"{prefix}{name}": tensor.clone()
             for prefix, each in zip(self._prefixes(), self.kept, strict=True)
@@ -209,18 +209,18 @@ class Averages:
         }
 
     def load(self, tensors: Mapping[str, Tensor], best: float | None) -> None:
-        """Read back what `tensors` gave, and which decay was the best."""
+        """Load states returned by `tensors`, and the best decay."""
         for prefix, each in zip(self._prefixes(), self.kept, strict=True):
             each.load_state_dict(under(prefix, tensors))
         self.best = self.decays.index(best) if best in self.decays else 0
 
     def _prefixes(self) -> list[str]:
-        """Name a single average as it was named before there could be several."""
+        """Return a prefix per average; a single one keeps the name of older checkpoints."""
         return ["ema."] if len(self.kept) == 1 else [f"ema{i}." for i in range(len(self.kept))]
 
 
 def under(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Take the tensors whose names begin in one way, without this beginning."""
+    """Return the tensors whose names have a prefix, without the prefix."""
     return {
         name.removeprefix(prefix): tensor
         for name, tensor in tensors.items()

@@ -1,6 +1,6 @@
-"""What a run computes its products in: what the recipe says, or what is faster on this machine.
+"""The precision of a run's matrix products: set by the recipe, or the faster one on this machine.
 
-What was measured is kept with the run, which goes on in the same precision when it is taken up.
+A measured choice is stored with the run, so a resumed run keeps its precision.
 """
 
 from __future__ import annotations
@@ -25,28 +25,28 @@ Precision = Literal["float32", "bf16", "fp16", "auto"]
 
 ROUNDS = 3
 LONGEST = 10.0
-"""Seconds after which no further round is measured."""
+"""Seconds after which measuring stops."""
 GAIN = 0.95
-"""bfloat16 rounds more, so it must save at least a twentieth of the time."""
+"""bfloat16 is less exact, so it must save at least 5% of the time."""
 TRIAL = Path(__file__).with_name("bf16_trial.py")
 PATIENCE = 300.0
-"""Seconds after which a trial is taken to hang."""
+"""Timeout of a trial in seconds."""
 MOST_ROWS = 256
 
 
 @dataclass(frozen=True)
 class Chosen:
-    """A precision, and a sentence for people where there is something to say."""
+    """A precision, and a message for the user if there is one."""
 
     precision: str
     said: str | None = None
 
 
 def settle(wanted: Precision, folder: Path, rehearsal: Rehearsal) -> Chosen:
-    """Say what a run computes in, and keep it with the run if it was measured.
+    """Return the precision of a run, and store it with the run if it was measured.
 
     Raises:
-        ValueError: if the recipe asks for bfloat16 where it cannot be computed.
+        ValueError: if the recipe sets bf16 and this machine cannot compute it.
     """
     path = folder / RECORD
     before = _read(path)
@@ -56,23 +56,22 @@ def settle(wanted: Precision, folder: Path, rehearsal: Rehearsal) -> Chosen:
     asked = wanted if asked is None else asked
     lacking = fault(rehearsal) if asked == "bf16" else None
     if lacking is not None and wanted == "bf16":
-        raise ValueError(
-            f"trainer.precision is bf16, but {lacking}; expected float32, or auto, which measures"
-        )
+        raise ValueError(f"trainer.precision is bf16, but {lacking}; expected float32 or auto")
     chosen = "float32" if lacking is not None else asked
     if before in (None, chosen):
         return Chosen(chosen)
     _write(path, {"precision": chosen, "before": before})
-    why = lacking or "as the recipe now says"
+    why = lacking or "the recipe was changed"
     return Chosen(
-        chosen, f"the run was in {before} until now; it goes on in {chosen}, not bit for bit: {why}"
+        chosen,
+        f"precision changes from {before} to {chosen} ({why}); the run is no longer bit-identical",
     )
 
 
 def fault(rehearsal: Rehearsal) -> str | None:
-    """Say why products of this run cannot be had in bfloat16, or None.
+    """Return why this run cannot use bfloat16, or None if it can.
 
-    A CPU is asked in a child process, which may die of it.
+    A CPU is tested in a child process, which may crash.
     """
     device = rehearsal.tokens.device
     if device.type == "cuda":
@@ -84,14 +83,14 @@ def fault(rehearsal: Rehearsal) -> str | None:
     try:
         status = subprocess.run(job, capture_output=True, timeout=PATIENCE).returncode
     except (OSError, subprocess.TimeoutExpired) as error:
-        return f"a trial of it did not come to an end ({type(error).__name__})"
+        return f"a trial of it did not finish ({type(error).__name__})"
     if status < 0:
-        return f"a trial of it died on this machine ({_signal(-status)})"
-    return None if status == 0 else "a trial of it went wrong on this machine"
+        return f"a trial of it crashed on this machine ({_signal(-status)})"
+    return None if status == 0 else "a trial of it gave wrong results on this machine"
 
 
 def measure(rehearsal: Rehearsal) -> dict[str, float]:
-    """Return the seconds of a step in float32 and in bfloat16: the least of some, in turn."""
+    """Return the seconds of a step in float32 and bfloat16: the minimum of alternating rounds."""
     seconds = {"float32": float("inf"), "bf16": float("inf")}
     began = time.perf_counter()
     for number in range(1 + ROUNDS):
@@ -106,12 +105,12 @@ def measure(rehearsal: Rehearsal) -> dict[str, float]:
 
 
 def faster(seconds: dict[str, float]) -> str:
-    """Choose bfloat16 if it saves enough time."""
+    """Return bf16 if it saves enough time, else float32."""
     return "bf16" if seconds["bf16"] < GAIN * seconds["float32"] else "float32"
 
 
 def _measured(path: Path, rehearsal: Rehearsal) -> Chosen:
-    """Choose, and write the choice down."""
+    """Measure both precisions, and store the choice."""
     lacking = fault(rehearsal)
     if lacking is not None:
         _write(path, {"precision": "float32", "why": lacking})
@@ -132,7 +131,7 @@ def _read(path: Path) -> str | None:
     found = files.parse_json(path.read_bytes(), str(path))
     chosen = found.get("precision") if isinstance(found, dict) else None
     if chosen not in KNOWN:
-        raise ValueError(f"{path} must say a precision, one of {', '.join(KNOWN)}, got {chosen!r}")
+        raise ValueError(f"{path}: precision must be one of {', '.join(KNOWN)}, got {chosen!r}")
     return str(chosen)
 
 

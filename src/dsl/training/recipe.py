@@ -1,4 +1,4 @@
-"""Recipes: everything a run depends on, as YAML over frozen dataclasses."""
+"""Recipes: the full description of a run, as YAML over frozen dataclasses."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from dsl.training.trainer import TrainerConfig
 
 @dataclass(frozen=True)
 class ObjectiveChoice:
-    """A family, and how its objective is set."""
+    """A family and the options of its objective."""
 
     family: Family
     options: Any
@@ -32,53 +32,53 @@ class ObjectiveChoice:
 
 @dataclass(frozen=True)
 class DataConfig:
-    """What is read."""
+    """The training text."""
 
     corpus: str
-    """A name that `dsl data` knows, or a file."""
+    """A corpus of `dsl data`, or a file."""
     length: int
     """Tokens in a sequence."""
     windows: Kind = "overlapping"
-    """Windows that begin anywhere, consecutive blocks (wrap), or one of the documents each."""
+    """Windows at any offset (overlapping), consecutive blocks (wrap), or whole documents."""
     share: bool = False
-    """Whether short documents that follow each other share a block."""
+    """Whether consecutive short documents share a block."""
     tokenizer: str = "characters"
     """characters or smiles (of the corpus), bytes, gpt2, mdlm-text8, bpe-N (learned from the
     corpus), or the path of a tokenizer.json."""
     validation: int = 64
     """Blocks of the fixed validation set."""
     probes: Literal["repair"] | None = None
-    """What validation asks besides: repair counts how many blanked or garbled letters and words
-    are put right."""
+    """Extra validation: repair counts how many masked or corrupted letters and words are
+    restored."""
 
     def __post_init__(self) -> None:
         for name in ("length", "validation"):
             if getattr(self, name) < 1:
                 raise ValueError(f"data.{name} must be at least 1, got {getattr(self, name)}")
         if self.share and self.windows != "documents":
-            raise ValueError(f"data.share is for data.windows: documents, got {self.windows}")
-        size_of(self.tokenizer)  # refuses one that cannot be, before the corpus is fetched
+            raise ValueError(f"data.share needs data.windows: documents, got {self.windows}")
+        size_of(self.tokenizer)  # fails early, before the corpus is downloaded
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """A run."""
+    """All settings of a run."""
 
     data: DataConfig
     model: dict[str, Any]
-    """Fields of the family's shape; the vocabulary and the length come from the data."""
+    """Fields of the family's shape; vocabulary and length come from the data."""
     objective: ObjectiveChoice = field(default_factory=lambda: ObjectiveChoice(DSL, DSL.Options()))
-    """The name of a family; or a mapping with that as its `kind`, and its options."""
+    """The name of a family, or a mapping with its name as `kind` and its options."""
     optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
     trainer: TrainerConfig = field(default_factory=TrainerConfig)
     needs_init: bool = False
-    """Whether the run makes sense only with given weights to begin with."""
+    """Whether the run must start from given weights."""
     smoke: dict[str, Any] = field(default_factory=dict)
-    """Changes that make the run as short as a test."""
+    """Overrides that make the run a quick test."""
 
 
 def find(name: str) -> Path:
-    """Return the file of a recipe: a path, or the name of one that comes with the package."""
+    """Return the file of a recipe, given its path or the name of a bundled recipe."""
     for path in (Path(name).expanduser(), RECIPES / f"{name}.yaml"):
         if path.is_file():
             return path
@@ -87,18 +87,18 @@ def find(name: str) -> Path:
 
 
 def read(path: Path, changes: Sequence[str] = (), *, smoke: bool = False) -> Recipe:
-    """Read a recipe and apply changes such as `trainer.steps=100`."""
+    """Read a recipe and apply overrides such as `trainer.steps=100`."""
     data = strict.read_yaml(path)
     if not isinstance(data, dict):
-        raise ValueError(f"{path} must hold a mapping with data, model, …")
+        raise ValueError(f"{path} must be a mapping with the keys data, model, …")
     if smoke and isinstance(data.get("smoke"), dict):
         _merge(data, data["smoke"])
     for change in changes:
-        if isinstance(data.get("objective"), str):  # which stands for a mapping
+        if isinstance(data.get("objective"), str):  # short for a mapping
             data["objective"] = {"kind": data["objective"]}
         key, equals, value = change.partition("=")
         if not equals:
-            raise ValueError(f"a change is written key=value, got {strict.shown(change)}")
+            raise ValueError(f"a change must be key=value, got {strict.shown(change)}")
         parsed = strict.parse_yaml(value, f"the value of {_said(key)}")
         _assign(data, key.strip().split("."), parsed)
     name = path.stem if path.parent == RECIPES else str(path)
@@ -106,23 +106,23 @@ def read(path: Path, changes: Sequence[str] = (), *, smoke: bool = False) -> Rec
 
 
 def _said(text: str) -> str:
-    """Repeat what somebody wrote, in one line and not at length."""
+    """Return user input as one short line for a message."""
     return strict.cut(" ".join(text.split()))
 
 
 def from_data(data: Any, name: str) -> Recipe:
-    """Build a recipe from plain data, refusing keys it does not have."""
+    """Build a recipe from plain data; unknown keys are errors."""
     return strict.read(Recipe, data, name, by=_converter())
 
 
 def write(recipe: Recipe) -> str:
-    """Return the resolved recipe as YAML."""
+    """Return the recipe as YAML, with all defaults."""
     text: str = yaml.safe_dump(_converter().unstructure(recipe), sort_keys=False)
     return text
 
 
 def difference(before: Recipe, after: Recipe) -> list[str]:
-    """List the fields in which two recipes differ, with both values."""
+    """List the fields that differ between two recipes, with both values."""
     one, other = (_flat(_converter().unstructure(recipe)) for recipe in (before, after))
     return [
         f"{key}: {one.get(key, 'none')} there, {other.get(key, 'none')} here"
@@ -152,7 +152,7 @@ def _converter() -> cattrs.Converter:
 
 
 def _objective(data: Any) -> ObjectiveChoice:
-    """Read `objective: mdlm`, or the mapping that it stands for."""
+    """Read `objective: mdlm` or the equivalent mapping."""
     fields = {"kind": data} if isinstance(data, str) else data
     if not isinstance(fields, Mapping):
         raise ValueError(f"objective must be a name or a mapping, got {strict.shown(fields)}")

@@ -1,7 +1,7 @@
-"""A rehearsal: a copy of the objective takes a piece of the first batch forward and back.
+"""Measure the cost of a step on a copy of the objective, before the first step.
 
-It is how a run learns what a step costs before it takes one. The copy is thrown away, noise is
-derived again and not drawn on, so the run itself is what it would have been without.
+The copy is discarded and its noise is derived from the seed, so a rehearsal does not change the
+run.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from dsl.families.objective import Objective
 from dsl.models.dropout import seed_dropout
 
 MOST_TOKENS = 4096
-"""Enough to be at the speed of a long run."""
+"""Tokens in a rehearsal: enough for a representative speed."""
 
 
 @dataclass(frozen=True, eq=False)
 class Rehearsal:
-    """An objective to be used up, and some of its items."""
+    """A disposable copy of an objective with items of the first batch."""
 
     objective: Objective
     tokens: Tokens
@@ -46,9 +46,9 @@ class Rehearsal:
         seed: int,
         device: torch.device,
     ) -> Rehearsal:
-        """Copy an objective, with items from all over the first batch.
+        """Copy an objective, with items spread evenly over the first batch.
 
-        All over, because an objective may treat the places of a batch differently.
+        They are spread because an objective may depend on the place in the batch.
         """
         length = batches(0, range(1), batch).shape[1]
         wanted = max(1, min(batch, most, MOST_TOKENS // length))
@@ -57,7 +57,7 @@ class Rehearsal:
         return cls(copy.deepcopy(objective).to(device), tokens, places, batch, seed)
 
     def step(self, *, bf16: bool = False) -> None:
-        """Go forward and back once; torch's own random numbers stay where they are."""
+        """Run one forward and backward pass without advancing torch's random numbers."""
         device = self.tokens.device
         self.objective.zero_grad(set_to_none=True)
         with torch.random.fork_rng([device] if device.type == "cuda" else []):
@@ -68,21 +68,21 @@ class Rehearsal:
             loss.mean.backward()
 
     def flops_per_token(self) -> float:
-        """Count the operations of all matrix products of a step, forward and back.
+        """Count the operations of all matrix products of a step, forward and backward.
 
-        Attention is counted as the two products it is: the fused kernel of CPUs counts for none.
+        Attention runs unfused, because the counter does not see the fused CPU kernel.
         """
         with FlopCounterMode(display=False) as counter, sdpa_kernel(SDPBackend.MATH):
             self.step()
         return float(counter.get_total_flops()) / self.tokens.numel()
 
     def products(self) -> list[tuple[int, int]]:
-        """List the sizes of the matrices of the network, each once."""
+        """List the distinct shapes of the network's matrices."""
         matrices = (tuple(p.shape) for p in self.objective.model.parameters() if p.ndim == 2)
         return sorted({(m, n) for m, n in matrices})
 
     def width(self) -> int:
-        """Return the side that most matrices of the network have; of several the longest."""
+        """Return the most frequent side length of the network's matrices; the longest of a tie."""
         sides = Counter(
             side for p in self.objective.model.parameters() if p.ndim == 2 for side in p.shape
         )
@@ -92,10 +92,10 @@ class Rehearsal:
 def item_noise(
     objective: Objective, seed: int, step: int, places: range, device: torch.device
 ) -> Streams:
-    """Give every item a stream and dropout of its own, and the whole step one that all share.
+    """Return a random stream per item and one shared by the step; also seed dropout per item.
 
-    The shared stream is made anew for every piece of the batch, so all pieces draw the same from
-    it. It stays on the CPU, where a seed gives the same numbers whatever the device of the run.
+    The shared stream is the same for every micro-batch. It stays on the CPU, so its numbers do not
+    depend on the device of the run.
     """
     seeds = [stream(seed, step, i, 1).initial_seed() for i in places]
     seed_dropout(objective, torch.tensor(seeds, device=device))

@@ -1,8 +1,8 @@
-"""A training run: a recipe, a directory, and everything that is made of them.
+"""Train a model from a recipe.
 
     dsl.train("cyclic", "runs/cyclic")
 
-The same call goes on with a run that was stopped.
+The same call resumes an interrupted run.
 """
 
 from __future__ import annotations
@@ -15,13 +15,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from accelerate import PartialState
 from tokenizers import Tokenizer
 from torch import nn
 
 from dsl._util import files
-from dsl._util.processes import rank
-from dsl.checkpoints.loading import directory, load, require_device
+from dsl._util.processes import Process, this_process
+from dsl.checkpoints.loading import directory, require_device, trained_tokens
 from dsl.data import tokenizers
 from dsl.data.bpe import tokenizer_of
 from dsl.data.corpora import Corpus, prepare
@@ -42,24 +41,24 @@ HELD_OUT = "validation split of the corpus"
 
 @dataclass(frozen=True)
 class Watch:
-    """Who is told what during a run."""
+    """Callbacks of a run."""
 
     tell: Callable[[str], None] = lambda _: None
-    """Sentences for people."""
+    """Called with messages for the user."""
     on_event: Callable[[dict[str, Any]], None] = lambda _: None
-    """A dictionary for every logged step and validation."""
+    """Called with a dictionary for every logged step and validation."""
     on_data: Progress = lambda *_: None
-    """What is being prepared, how much of it is done, and how much there is."""
+    """Called with the progress of data preparation: task, done, total."""
 
 
 @dataclass(frozen=True)
 class Trained:
-    """Where a run stands."""
+    """The state of a run."""
 
     step: int
     finished: bool
     model: Path
-    """Where the averaged model is, once the run is finished."""
+    """Directory of the averaged model, written when the run is finished."""
 
 
 def train(
@@ -73,45 +72,45 @@ def train(
     device: str | None = None,
     watch: Watch | None = None,
 ) -> Trained:
-    """Train a model by a recipe, or go on with a run that was stopped.
+    """Train a model from a recipe, or resume an interrupted run.
 
     Args:
-        recipe: A recipe, the name of one that comes with the package, or a YAML file.
-        out: The run's directory: recipe, log, checkpoints, and at the end the model.
-        changes: Changes of the recipe, such as "trainer.steps=100"; for names and files only.
-        smoke: Make the run as short as a test; for names and files only.
-        init: Begin with the weights of a checkpoint: a directory, a hub id, or a bundled model.
-        cache: Where corpora are kept.
-        device: "cpu", "cuda" or "cuda:N"; a GPU if there is one, when not given.
-        watch: Who is told what.
+        recipe: A recipe, the name of a bundled one, or a YAML file.
+        out: The run's directory: recipe, log, checkpoints, and finally the model.
+        changes: Overrides such as "trainer.steps=100"; for names and files only.
+        smoke: Shorten the run to a quick test; for names and files only.
+        init: Initial weights: a checkpoint directory, a hub id, or a bundled model.
+        cache: Cache directory for corpora.
+        device: "cpu", "cuda" or "cuda:N"; a GPU if there is one when not given.
+        watch: Callbacks.
     """
     if not isinstance(recipe, Recipe):
         recipe = recipes.read(recipes.find(str(recipe)), changes, smoke=smoke)
     elif changes or smoke:
-        raise ValueError("changes and smoke are for recipes that are read from a file")
-    on_cpu = _on_cpu(device)
+        raise ValueError("changes and smoke are for recipes given by name or file")
+    process = this_process(on_cpu=_on_cpu(device))
     folder_out = Path(out)
     folder_out.mkdir(parents=True, exist_ok=True)
-    with files.locked(folder_out, rank=rank()):
+    with files.locked(folder_out, rank=process.rank):
         require_same(folder_out, recipe)
         if recipe.needs_init and init is None and not _begun(folder_out):
             raise ValueError(
-                "this recipe fine-tunes a model: say with --init which weights it begins with "
-                "(dsl convert mdlm makes them of an MDLM checkpoint)"
+                "this recipe fine-tunes a model: --init must name its initial weights "
+                "(dsl convert mdlm makes them from an MDLM checkpoint)"
             )
-        run = Run(recipe, folder_out, init, cache or default_cache(), on_cpu, watch or Watch())
+        run = Run(recipe, folder_out, init, cache or default_cache(), process, watch or Watch())
         return run.go()
 
 
 @dataclass(frozen=True)
 class Run:
-    """A run that is ready to go."""
+    """A training run with all its settings."""
 
     recipe: Recipe
     out: Path
     init: str | Path | None
     cache: Path
-    on_cpu: bool
+    process: Process
     watch: Watch
 
     def go(self) -> Trained:
@@ -123,10 +122,12 @@ class Run:
         network = family.build(shape)
         if self.init is not None:
             initialise(network, str(self.init), tokenizer, fresh=family.fresh)
-            self.watch.tell(f"began with the weights of {self.init}")
+            self.watch.tell(f"initialised with the weights of {self.init}")
         encoding = hashlib.sha256(tokenizer.to_str().encode()).hexdigest()
-        record(self.out, recipe, {"text": corpus.sha256, "tokenizer": encoding})
-        if rank() == 0:  # from the beginning: a run finds it again without the cache
+        require_same_data(self.out, recipe, data := {"text": corpus.sha256, "tokenizer": encoding})
+        if self.process.rank == 0:  # the tokenizer too, so that a resumed run needs no cache
+            files.write_text(self.out / DATA, json.dumps(data, indent=2))
+            files.write_text(self.out / RECIPE, recipes.write(recipe))
             files.write_text(self.out / MODEL / tokenizers.TOKENIZER, tokenizer.to_str(pretty=True))
 
         def write_model(module: Any, path: Path) -> None:
@@ -151,7 +152,7 @@ class Run:
             ),
             tell=self.watch.tell,
             on_step=self.watch.on_event,
-            on_cpu=self.on_cpu,
+            process=self.process,
         )
         weights = sum(parameter.numel() for parameter in network.parameters())
         self.watch.tell(
@@ -160,36 +161,36 @@ class Run:
         )
         reached = trainer.run()
         finished = reached >= recipe.trainer.steps
-        if finished and rank() == 0:
+        if finished and self.process.rank == 0:
             write_model(trainer.averages.module, self.out / MODEL)
             files.write_text(self.out / MODEL / folder.TRAINING, json.dumps(self._training()))
         return Trained(reached, finished, self.out / MODEL)
 
     def _kind_of_texts(self) -> dict[str, bool]:
-        """Say whether the model's blocks are documents, and whether these share one."""
+        """Return whether the model's blocks are documents, and whether documents share a block."""
         data = self.recipe.data
         return {"documents": True, "share": data.share} if data.windows == "documents" else {}
 
     def _probes(
         self, corpus: Corpus, tokenizer: Tokenizer, held_out: Windows | Documents
     ) -> repair.Probes | None:
-        """Damage held-out text if the recipe asks for it."""
+        """Corrupt held-out text if the recipe asks for it."""
         if self.recipe.data.probes is None:
             return None
         words = repair.frequent_words(corpus)
         return repair.damage(held_out.spread(repair.BLOCKS), tokenizer, words)
 
     def _training(self) -> dict[str, Any]:
-        """Say what the model has learned from, the weights it began with included."""
+        """Return the number of training tokens, including those of the initial weights."""
         recipe = self.recipe
         tokens = recipe.trainer.steps * recipe.trainer.batch * recipe.data.length
-        before = load(self.init).trained_on if self.init is not None else 0
+        before = trained_tokens(directory(self.init)) if self.init is not None else 0
         return {"tokens": None if before is None else tokens + before, **self._kind_of_texts()}
 
     def _data(self) -> tuple[Corpus, Tokenizer, Windows | Documents, Windows | Documents]:
-        """Fetch and encode the corpus in one process; the others find it done."""
+        """Fetch and encode the corpus in rank 0; the other ranks read its files."""
         data, on_data = self.recipe.data, self.watch.on_data
-        with PartialState(cpu=self.on_cpu).main_process_first():
+        with self.process.first():
             corpus = prepare(data.corpus, self.cache, on_progress=on_data)
             kept = self.out / MODEL / tokenizers.TOKENIZER
             tokenizer = tokenizer_of(
@@ -213,9 +214,9 @@ class Run:
 
 
 def require_same(out: Path, recipe: Recipe) -> None:
-    """Refuse a directory of something else, or of another recipe.
+    """Raise an error if a directory holds something else or a run of another recipe.
 
-    More steps are fine, and so is another precision where the run has chosen its own.
+    The number of steps may change, and so may a precision that was chosen automatically.
     """
     path = out / RECIPE
     if path.exists():
@@ -228,37 +229,34 @@ def require_same(out: Path, recipe: Recipe) -> None:
             raise ValueError(
                 f"{out} holds a run of another recipe ({'; '.join(changed)}); choose another --out"
             )
-    elif others := sorted(file.name for file in out.iterdir() if file.name != "lock"):
-        raise ValueError(f"{out} holds no run, but {others[0]!r}; choose another --out")
+    elif others := sorted(file.name for file in out.iterdir() if file.name != files.LOCK):
+        raise ValueError(f"{out} is not a run: it holds {others[0]!r}; choose another --out")
 
 
-def record(out: Path, recipe: Recipe, data: dict[str, str]) -> None:
-    """Write down what the run is made of, or refuse to go on with other text than it began with."""
+def require_same_data(out: Path, recipe: Recipe, data: dict[str, str]) -> None:
+    """Raise an error if the text or the tokenizer of a run changed since it began."""
     if (out / DATA).exists():
         before = json.loads((out / DATA).read_text(encoding="utf-8"))
         changed = [name for name, digest in data.items() if before.get(name) != digest]
         if changed:
             raise ValueError(
                 f"the {' and the '.join(changed)} of {recipe.data.corpus} changed since the run in "
-                f"{out} began, so its weights would be given other text; choose another --out"
+                f"{out} began; choose another --out"
             )
-    if rank() == 0:
-        files.write_text(out / DATA, json.dumps(data, indent=2))
-        files.write_text(out / RECIPE, recipes.write(recipe))
 
 
 def initialise(
     model: nn.Module, source: str, tokenizer: Tokenizer, *, fresh: Sequence[str] = ()
 ) -> None:
-    """Fill a model with the weights of a checkpoint that reads text in the same way."""
+    """Load the weights of a checkpoint that has the same vocabulary."""
     path = directory(source)
     table = path / tokenizers.TOKENIZER
     if table.is_file():
         theirs, ours = tokenizers.read(table).get_vocab(), tokenizer.get_vocab()
         if theirs != ours:
             raise ValueError(
-                f"--init {source} knows {len(theirs)} tokens, this corpus has {len(ours)}, and "
-                f"they differ; --set data.tokenizer={table} reads the corpus as the weights do"
+                f"--init {source} has {len(theirs)} tokens, this corpus has {len(ours)}, and they "
+                f"differ; use the tokenizer of the weights: --set data.tokenizer={table}"
             )
     try:
         folder.load_tensors(path, model, fresh=fresh)
@@ -271,13 +269,13 @@ def _begun(out: Path) -> bool:
 
 
 def _on_cpu(device: str | None) -> bool:
-    """Choose the device of a run; a certain GPU becomes this process's own."""
+    """Return whether a run uses the CPU; `cuda:N` selects a GPU for this process."""
     if device is None:
         return not torch.cuda.is_available()
     require_device(device)
     chosen = torch.device(device)
     if chosen.type not in ("cpu", "cuda"):
-        raise ValueError(f"training runs on cpu, cuda or cuda:N, not on {device!r}")
+        raise ValueError(f"device must be cpu, cuda or cuda:N for training, got {device!r}")
     if chosen.type == "cuda" and chosen.index is not None:
         torch.cuda.set_device(chosen)
     return chosen.type == "cpu"

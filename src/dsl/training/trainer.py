@@ -1,7 +1,7 @@
-"""The training loop: accelerate carries the distribution, the step number carries the state.
+"""The training loop, distributed by accelerate.
 
 Batches, noise, dropout and learning rate are functions of (seed, step, place in the global batch),
-so a run that is killed and taken up again walks exactly the same way, on any number of ranks.
+so a resumed run repeats an uninterrupted one exactly, on any number of ranks.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import torch
 from accelerate import Accelerator
 from torch import Tensor, nn
 
-from dsl._util.processes import Process
+from dsl._util.processes import Process, this_process
 from dsl.core.types import Tokens
 from dsl.families.objective import Loss, Objective
 from dsl.training.checkpoint import Checkpoints, flatten_optimizer, restore_optimizer
@@ -34,7 +34,7 @@ from dsl.training.utilisation import Meter
 
 
 def fuse(model: nn.Module) -> None:
-    """Compile the blocks of a network in place: they are alike, so one compilation serves all."""
+    """Compile the blocks of a network in place; they share one compilation."""
     for name, module in model.named_modules():
         if name.rpartition(".")[2] == "blocks" and isinstance(module, nn.ModuleList):
             for block in module:
@@ -42,31 +42,29 @@ def fuse(model: nn.Module) -> None:
 
 
 def require_compiler() -> None:
-    """Refuse to compile where nothing can."""
+    """Raise an error if there is no C++ compiler."""
     wanted = os.environ.get("CXX", "g++")
     if not any(map(shutil.which, (wanted, "g++", "clang++", "cl"))):
         raise ValueError(
             f"trainer.compile needs a C++ compiler, and {wanted} was not found: install one, "
-            "or leave trainer.compile out"
+            "or set trainer.compile=false"
         )
 
 
 @dataclass(frozen=True)
 class Step:
-    """What a step found."""
+    """The result of a step, summed over ranks."""
 
     loss: float
     parts: dict[str, float]
     tokens: int
     stopped: bool
-    """Whether any rank was told to stop."""
-    learned: Tensor | None = None
-    """What the objective wants back."""
+    """Whether any rank received a stop signal."""
 
 
 @dataclass(frozen=True)
 class Tally:
-    """Sums over the pieces of a batch, in numbers that add up over ranks."""
+    """Sums over micro-batches, which can be added over ranks."""
 
     sum: float = 0.0
     count: float = 0.0
@@ -89,7 +87,7 @@ class Tally:
         return Tally(total, counted, self.tokens + tokens, self.stopped, parts, learned)
 
     def packed(self) -> Tensor:
-        """Write everything as one row of numbers, which another rank's can be added to."""
+        """Return all sums as one vector, to be added over ranks."""
         flat = [self.sum, self.count, self.tokens, self.stopped]
         flat += [number for name in sorted(self.parts) for number in self.parts[name]]
         flat += [] if self.learned is None else self.learned.tolist()
@@ -105,28 +103,28 @@ class Tally:
 
     @property
     def mean(self) -> float:
-        """The loss of an average position; 0 if the objective counted none."""
+        """The mean loss per position; 0 without positions."""
         return self.sum / self.count if self.count else self.sum
 
     @property
     def averages(self) -> dict[str, float]:
-        """The mean of every part that has any position."""
+        """The mean of every part that has positions."""
         return {name: value / count for name, (value, count) in self.parts.items() if count}
 
 
 MOST_SEQUENCES = 1_000_000
-"""A batch of more is a slip of the finger."""
+"""The largest batch; larger values are typing errors."""
 
 
 @dataclass(frozen=True)
 class TrainerConfig:
-    """How long and how a run goes."""
+    """Length, batch size and schedule of a run."""
 
     steps: int = 1000
     batch: int = 64
     """Sequences in a step, over all ranks and accumulated micro-batches."""
     micro_batch: int | None = None
-    """Sequences in one forward on one rank; the rank's whole share if not given."""
+    """Sequences in one forward pass on one rank; the rank's whole share if not given."""
     seed: int = 1
     precision: Precision = "float32"
     """What products are computed in; weights and sums stay float32. auto measures a few steps in
@@ -155,12 +153,12 @@ class TrainerConfig:
 Batches = Callable[[int, range, int], Tokens]
 """(step, places in the global batch, global batch) to tokens."""
 Validator = Callable[[Any], dict[str, float]]
-"""Measures the averaged model; its 'loss' decides which checkpoint is the best."""
+"""Evaluates the averaged model; the lowest 'loss' marks the best checkpoint."""
 
 
 @dataclass
 class Trainer:
-    """A run: an objective, its data, and a directory."""
+    """Trains an objective on batches and writes checkpoints to a directory."""
 
     objective: Objective
     batches: Batches
@@ -168,25 +166,25 @@ class Trainer:
     optimizer: OptimizerConfig
     folder: Path
     write_model: Callable[[Any, Path], None]
-    """Writes a model so that it can be loaded on its own."""
+    """Writes a model as a checkpoint directory."""
     validator: Validator | None = None
     tell: Callable[[str], None] = lambda _: None
     on_step: Callable[[dict[str, Any]], None] = lambda _: None
-    on_cpu: bool = False
-    """Leave accelerators alone, even if there are any."""
+    process: Process = field(default_factory=this_process)
     stopped: bool = field(default=False, init=False)
 
     def run(self) -> int:
-        """Train to the last step, or until told to stop; return the step that was reached."""
-        # bf16 is autocast's alone; of accelerate a process could have only one precision
+        """Train to the last step or a stop signal; return the number of completed steps."""
+        # bf16 uses autocast only, because accelerate allows one precision per process
         mixed = "fp16" if self.config.precision == "fp16" else "no"
-        on_cpu = self.on_cpu or not torch.cuda.is_available()
-        self.accelerator = Accelerator(cpu=on_cpu, mixed_precision=mixed)
+        self.accelerator = Accelerator(cpu=self.process.without_gpu, mixed_precision=mixed)
         if self.config.compile:
             require_compiler()
-        ranks, rank = self.accelerator.num_processes, self.accelerator.process_index
+        rank, ranks = self.process.rank, self.process.count
         if self.config.batch % ranks:
-            raise ValueError(f"a batch of {self.config.batch} cannot be shared by {ranks} ranks")
+            raise ValueError(
+                f"trainer.batch must be a multiple of the {ranks} ranks, got {self.config.batch}"
+            )
         share = self.config.batch // ranks
         self.places = range(rank * share, (rank + 1) * share)
         inner = self.objective
@@ -195,7 +193,7 @@ class Trainer:
         self.checkpoints = Checkpoints(self.folder / "checkpoints", self.config.keep)
         begin = self._restore(inner, adam)
         if begin < self.config.steps:
-            self._rehearse(inner, Process(rank, ranks))
+            self._rehearse(inner)
         if self.config.compile:
             fuse(inner.model)
         self.forward, self.adam = self.accelerator.prepare(inner, adam)
@@ -203,18 +201,18 @@ class Trainer:
         with self._signals():
             return self._loop(begin, inner)
 
-    def _rehearse(self, inner: Objective, process: Process) -> None:
-        """Find out before the first step what to compute in, and what a step costs."""
+    def _rehearse(self, inner: Objective) -> None:
+        """Choose the precision and measure the cost of a step, before the first one."""
         config, most = self.config, self.config.micro_batch or len(self.places)
         rehearsal = Rehearsal.of(
             inner, self.batches, batch=config.batch, most=most, seed=config.seed,
             device=self.accelerator.device,
         )  # fmt: skip
-        chosen = process.agree(lambda: settle(config.precision, self.folder, rehearsal))
+        chosen = self.process.agree(lambda: settle(config.precision, self.folder, rehearsal))
         if chosen.said:
             self.tell(chosen.said)
         self.bf16 = chosen.precision == "bf16"
-        self.meter = Meter.of(rehearsal, chosen.precision, process.count)
+        self.meter = Meter.of(rehearsal, chosen.precision, self.process.count)
 
     def _autocast(self) -> AbstractContextManager[Any]:
         kind = self.accelerator.device.type
@@ -255,7 +253,7 @@ class Trainer:
         return total
 
     def _step(self, step: int) -> Step:
-        """Take one step of the optimizer; the same step however the batch is cut up and shared."""
+        """Take one optimizer step; it does not depend on how the batch is split."""
         for group in self.adam.param_groups:
             group["lr"] = self.optimizer.rate(step, self.config.steps)
         self.adam.zero_grad(set_to_none=True)
@@ -271,25 +269,24 @@ class Trainer:
             last = number == len(pieces) - 1
             with nullcontext() if last else self.accelerator.no_sync(self.forward):
                 loss = self._forward(step, places, tokens)
-                # ranks are averaged, so each counts as often as there are ranks
-                ranks = self.accelerator.num_processes
-                self.accelerator.backward(loss.sum * (ranks / expected))
+                # gradients are averaged over ranks, but must be summed
+                self.accelerator.backward(loss.sum * (self.process.count / expected))
             tally = tally.plus(loss, tokens.numel())
         whole = self._reduced(tally)
         self._require_finite(step, whole.mean)
-        if 0 < whole.count != expected:  # the objective left positions out
+        if 0 < whole.count != expected:  # the objective skipped positions
             for parameter in self.forward.parameters():
                 if parameter.grad is not None:
                     parameter.grad.mul_(expected / whole.count)
         self.accelerator.clip_grad_norm_(self.forward.parameters(), self.optimizer.clip)
-        with self._autocast():  # Muon's products follow the precision of the run
+        with self._autocast():  # Muon multiplies in the precision of the run
             self.adam.step()
         if whole.learned is not None:
             self.objective.learn(whole.learned)
         return Step(whole.mean, whole.averages, int(whole.tokens), whole.stopped > 0)
 
     def _forward(self, step: int, places: range, tokens: Tokens) -> Loss:
-        """Draw noise and dropout of every item from its own stream."""
+        """Compute the loss, with noise and dropout of every item from its own stream."""
         device, seed = self.accelerator.device, self.config.seed
         streams = item_noise(self.objective, seed, step, places, device)
         with self._autocast():
@@ -297,9 +294,9 @@ class Trainer:
         return loss
 
     def _reduced(self, tally: Tally) -> Tally:
-        """Add up what the ranks counted, and whether any of them was told to stop."""
+        """Sum over ranks, including whether any rank received a stop signal."""
         tally = replace(tally, stopped=float(self.stopped))
-        if self.accelerator.num_processes == 1:
+        if self.process.count == 1:
             return tally
         added = self.accelerator.reduce(tally.packed().to(self.accelerator.device), "sum")
         assert isinstance(added, Tensor)
@@ -316,8 +313,8 @@ class Trainer:
         )
 
     def _save(self, step: int, inner: Objective, validation: dict[str, float]) -> None:
-        self.accelerator.wait_for_everyone()
-        if not self.accelerator.is_main_process:
+        self.process.wait()
+        if self.process.rank > 0:
             return
         tensors = {f"model.{k}": v for k, v in inner.model.state_dict().items()}
         tensors |= {f"objective.{k}": v for k, v in inner.own().items()}
@@ -344,9 +341,9 @@ class Trainer:
 
     @contextmanager
     def _signals(self) -> Iterator[None]:
-        """Let the first interrupt finish its step and save; a second one interrupts.
+        """Finish the step and save on the first interrupt; stop at once on the second.
 
-        Only the main thread of a program can listen; in another, interrupts stay its caller's.
+        Only the main thread can handle signals; other threads leave them to the caller.
         """
         if threading.current_thread() is not threading.main_thread():
             yield

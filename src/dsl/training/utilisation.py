@@ -1,4 +1,4 @@
-"""How much of the machine a run uses: its operations a second beside those of a bare product."""
+"""Utilisation: operations per second of a run relative to a plain matrix product."""
 
 from __future__ import annotations
 
@@ -11,36 +11,36 @@ import torch
 from dsl.training.rehearsal import Rehearsal
 
 MEASURED = 0.1
-"""Seconds for which the bare product is repeated."""
+"""Seconds for which the plain product is repeated."""
 
 
 @dataclass(frozen=True)
 class Utilisation:
-    """What a run reached."""
+    """Speed of a run, and its fraction of the speed of a plain matrix product."""
 
     tokens_per_second: float
-    """Over all ranks, in steps alone: validation and checkpoints are left out."""
+    """Over all ranks, without validation and checkpoints."""
     flops_per_token: float
-    """Of the matrix products of the objective, forward and back."""
+    """Matrix products of the objective, forward and backward."""
     flops_per_second: float
     product_flops_per_second: float
-    """Of a bare product of the run's width and precision, measured before the first step."""
+    """Of a plain product of the run's width and precision, measured before the first step."""
     share: float
-    """The run's operations a second over those of the bare product."""
+    """flops_per_second / product_flops_per_second."""
     width: int
     precision: str
 
     @property
     def line(self) -> str:
-        """Say it to people."""
+        """A one-line summary."""
         return (
             f"{self.tokens_per_second:,.0f} tokens/s, {self.flops_per_second / 1e9:.3g} GFLOP/s: "
-            f"{self.share:.0%} of a bare {self.precision} product of width {self.width}"
+            f"{self.share:.0%} of a plain {self.precision} product of width {self.width}"
         )
 
 
 class Meter:
-    """Counts tokens and the time they took; silent if an objective has no matrix products."""
+    """Counts tokens and seconds; reports nothing if an objective has no matrix products."""
 
     def __init__(self, flops_per_token: float, product: float, width: int, precision: str) -> None:
         self.flops_per_token, self.product = flops_per_token, product
@@ -49,7 +49,7 @@ class Meter:
 
     @classmethod
     def of(cls, rehearsal: Rehearsal, precision: str, ranks: int = 1) -> Meter:
-        """Count the operations of a token, and measure what a bare product reaches."""
+        """Count the operations per token and measure the speed of a plain product."""
         flops, width = rehearsal.flops_per_token(), rehearsal.width()
         if flops == 0 or width == 0:
             return cls(0.0, 0.0, width, precision)
@@ -58,7 +58,7 @@ class Meter:
         return cls(flops, ranks * rate, width, precision)
 
     def add(self, tokens: int, seconds: float) -> None:
-        """Count a step; the first counts only until there is another, because it warms up."""
+        """Add a step; the first, a warm-up, is dropped when the second comes."""
         if self.steps == 1:
             self.tokens, self.seconds = 0.0, 0.0
         self.steps += 1
@@ -66,7 +66,7 @@ class Meter:
         self.seconds += seconds
 
     def found(self) -> Utilisation | None:
-        """Return what was reached, or None if there is nothing to say."""
+        """Return the utilisation, or None without steps or matrix products."""
         if not (self.steps and self.flops_per_token and self.seconds > 0):
             return None
         rate = self.tokens / self.seconds
@@ -77,13 +77,13 @@ class Meter:
         )  # fmt: skip
 
     def event(self, step: int) -> dict[str, Any] | None:
-        """Return what was reached as a line of the log."""
+        """Return the utilisation as an entry of the log."""
         found = self.found()
         return None if found is None else {"step": step, "utilisation": asdict(found)}
 
 
 def product_rate(rows: int, width: int, precision: str, device: torch.device) -> float:
-    """Return the operations a second of a (rows x width) times (width x width) product."""
+    """Return the operations per second of a (rows x width) times (width x width) product."""
     kinds = {"bf16": torch.bfloat16, "fp16": torch.float16}
     kind = kinds.get(precision, torch.float32)
     a = torch.ones(rows, width, dtype=kind, device=device)

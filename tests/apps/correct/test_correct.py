@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 import pytest
@@ -11,22 +12,27 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dsl.apps.correct import corrector
 from dsl.apps.correct.corrector import Policy, correct
-from dsl.apps.correct.deciding import Mode, ask
+from dsl.apps.correct.deciding import Mode, ask, decide
 from dsl.apps.correct.errors import ErrorModel
-from dsl.apps.correct.formats import plain
-from dsl.apps.correct.formats.registry import FORMATS
+from dsl.apps.correct.formats import FORMATS, plain
 from dsl.apps.correct.lengths import LengthErrors
-from dsl.apps.correct.reading import Reading, Symbol
-from dsl.apps.correct.result import Correction, Edit
+from dsl.apps.correct.reading import Correction, Edit, Reading, Symbol
 from dsl.apps.correct.trust import AS_STATED, BELIEVED, CHARACTERS, Trust
 from dsl.apps.correct.view import View, sections, windows
-from dsl.checkpoints.loading import load
-from dsl.conditioning.evidence import log_likelihood
+from dsl.checkpoints.loading import Model, load
+from dsl.conditioning.evidence import Evidence, log_likelihood
 from dsl.conditioning.hints import Confident, Known, NBest, Unknown
-from dsl.core import oracle
+from dsl.core import MASK, oracle
+from dsl.core.streams import stream
 
 LETTERS = "abcdef"
+
+
+@cache
+def tiny() -> Model:
+    return load("text8-tiny")
 
 
 def reading(*symbols: tuple[str, float | None, tuple[tuple[str, float], ...]]) -> Reading:
@@ -47,20 +53,30 @@ READ = reading(
 ERRORS = ErrorModel(rate=0.2)
 
 
-def truth() -> torch.Tensor:
-    """P(x_i = v | read) of every place, by enumeration of all texts."""
+HINTS = (
+    Confident(0, 0.6), Unknown(), Known(2), NBest({3: 0.5, 4: 0.3, 5: 0.1}), Confident(1, 0.8)
+)  # fmt: skip
+TEXTS = torch.tensor(list(itertools.product(range(6), repeat=5)))
+
+
+@cache
+def joint() -> torch.Tensor:
+    """P(text | read) of every text, by enumeration."""
     chain = oracle.markov(6, 5)
-    said = [
-        Confident(0, 0.6), Unknown(), Known(2), NBest({3: 0.5, 4: 0.3, 5: 0.1}), Confident(1, 0.8)
-    ]  # fmt: skip
-    texts = torch.tensor(list(itertools.product(range(6), repeat=5)))
-    codebook = chain.codebook.double()
-    score = chain.log_prob(texts).double()
-    for i, hint in enumerate(said):
-        score = score + log_likelihood([hint], codebook)[texts[:, i]]
-    p = score.softmax(dim=0)
-    return torch.stack(
-        [torch.stack([p[texts[:, i] == v].sum() for v in range(6)]) for i in range(5)]
+    score = chain.log_prob(TEXTS).double()
+    for i, hint in enumerate(HINTS):
+        score = score + log_likelihood([hint], chain.codebook.double())[TEXTS[:, i]]
+    return score.softmax(dim=0)
+
+
+def truth(known: dict[int, int] | None = None) -> torch.Tensor:
+    """P(x_i = v | read, known places) of every place."""
+    p = joint()
+    for place, token in (known or {}).items():
+        p = p * (TEXTS[:, place] == token)
+    return (
+        torch.stack([torch.stack([p[TEXTS[:, i] == v].sum() for v in range(6)]) for i in range(5)])
+        / p.sum()
     )
 
 
@@ -68,18 +84,51 @@ def test_the_posterior_is_bayes() -> None:
     """Mask, token, confidence and n-best together, over every text there is."""
     view = View.of(READ, load("oracle:markov", length=5), ERRORS)
     found = {one.place: one for one in ask(view, mode="marginal", rounds=1, margin=2, seed=0)}
+    exact = truth()
     assert sorted(found) == [0, 1, 3, 4], "what is certain is not asked about"
     for place, one in found.items():
-        torch.testing.assert_close(one.p.double(), truth()[place], atol=2e-3, rtol=0)
-        assert one.token == int(truth()[place].argmax())
+        torch.testing.assert_close(one.p.double(), exact[place], atol=2e-3, rtol=0)
+        assert one.token == int(exact[place].argmax())
+
+
+def test_the_surest_place_is_decided_first_and_the_others_given_it() -> None:
+    """With a round for each place, every posterior is Bayes given the earlier decisions."""
+    view = View.of(READ, load("oracle:markov", length=5), ERRORS)
+    found = {one.place: one for one in ask(view, mode="surest", rounds=4, margin=2, seed=0)}
+    known: dict[int, int] = {}
+    for _ in range(4):
+        p = truth(known)
+        place = max(set(found) - set(known), key=lambda i: float(p[i].max()))
+        torch.testing.assert_close(found[place].p.double(), p[place], atol=2e-3, rtol=0)
+        known[place] = int(p[place].argmax())
+        assert found[place].token == known[place]
+    first = truth()
+    assert any(float((one.p - first[i]).abs().max()) > 0.05 for i, one in found.items())
+
+
+def test_samples_follow_the_joint_posterior() -> None:
+    """1,500 draws in 128 rounds: pairs of places within 4 standard errors. One round is too few."""
+    n, chain = 1_500, oracle.markov(6, 5)
+    evidence = Evidence.of([list(HINTS)], chain).expand(n)
+    asked = (evidence.pinned == MASK).clone()
+    pairs = TEXTS[:, 3] * 6 + TEXTS[:, 4]
+    exact = torch.zeros(36, dtype=torch.float64).index_add(0, pairs, joint())
+    worst = {}
+    for rounds in (1, 128):
+        made = decide(chain, evidence, asked, mode="sample", rounds=rounds, generator=stream(0))
+        drawn = made.tokens.view(n, 4)
+        share = torch.bincount(drawn[:, 2] * 6 + drawn[:, 3], minlength=36) / n
+        worst[rounds] = float(((share - exact) / (exact * (1 - exact) / n).sqrt()).abs().max())
+    assert worst[128] < 4 < worst[1]
 
 
 def test_edits_report_that_posterior() -> None:
     policy = Policy("marginal", threshold=0.0, abstain=True)
     made = correct(READ, load("oracle:markov", length=5), errors=ERRORS, policy=policy)
     assert made.model == "oracle:markov"
+    exact = truth()
     for edit in made.edits:
-        p = truth()[edit.place]
+        p = exact[edit.place]
         assert edit.probability == pytest.approx(float(p.max()), abs=2e-3)
         assert edit.new == LETTERS[int(p.argmax())] != edit.old
         for text, share in edit.alternatives:
@@ -90,23 +139,23 @@ def test_edits_report_that_posterior() -> None:
     "mode", ["surest", *(pytest.param(m, marks=pytest.mark.slow) for m in ("marginal", "sample"))]
 )
 def test_threshold_one_changes_nothing(mode: Mode) -> None:
-    text = "Teh histery of  Rome\n\n\tbegan in 753 BC — “perhaps” \U0001f600 \r\n"
-    made = correct(text, "text8-tiny", policy=Policy(mode, threshold=1.0), lengths=LengthErrors())
+    text = "Teh  Rome\n\n\tof 753 BC — “a” \U0001f600 \r\n"
+    made = correct(text, tiny(), policy=Policy(mode, threshold=1.0), lengths=LengthErrors())
     assert made.text == made.file() == text and not made.decided
 
 
 def test_sure_characters_never_change() -> None:
     text = "the histery of rome"
     symbols = [Symbol(c, i, i + 1, 1.0 if c != "e" else 0.3) for i, c in enumerate(text)]
-    made = correct(Reading(text, symbols), "text8-tiny", policy=Policy(threshold=0.0))
+    made = correct(Reading(text, symbols), tiny(), policy=Policy(threshold=0.0))
     assert all(text[edit.place] == "e" for edit in made.edits)
     assert made.text == "the history of rome"
 
 
 def test_what_the_alphabet_cannot_say_survives() -> None:
     """Capitals, digits, marks, accents and spacing stay, though the model knows none of them."""
-    text = "The United  Stetes of América,\nin 1776: the Histery of the eastern Emplre.\n"
-    made = correct(text, "text8-tiny", errors=ErrorModel(rate=0.1), lengths=LengthErrors())
+    text = "United  Stetes of América,\nin 1776: the Emplre.\n"
+    made = correct(text, tiny(), errors=ErrorModel(rate=0.1), lengths=LengthErrors())
     assert "United  States of América,\nin 1776:" in made.text
     assert made.text.endswith("Empire.\n"), "a letter keeps its case"
     kept = [c for c in text if not c.isascii() or not (c.isalpha() or c == " ")]
@@ -120,22 +169,22 @@ def test_gaps_are_filled_or_marked() -> None:
         for i, c in enumerate(text)
     ]
     gapped = Reading(text, symbols)
-    assert correct(gapped, "text8-tiny").text == "the capital of england"
-    shy = correct(gapped, "text8-tiny", policy=Policy(threshold=0.999999, abstain=True))
+    assert correct(gapped, tiny()).text == "the capital of england"
+    shy = correct(gapped, tiny(), policy=Policy(threshold=0.999999, abstain=True))
     assert shy.text == text and [edit.decided for edit in shy.edits] == [False]
 
 
 def test_a_budget_keeps_the_surest() -> None:
     text = "the histery of the united stetes of amerlca"
-    whole = correct(text, "text8-tiny", policy=Policy("marginal"))
-    one = correct(text, "text8-tiny", policy=Policy("marginal", budget=1))
+    whole = correct(text, tiny(), policy=Policy("marginal"))
+    one = correct(text, tiny(), policy=Policy("marginal", budget=1))
     assert len(whole.edits) == 3
     best = max(whole.edits, key=lambda edit: edit.probability)
     assert one.edits == [best]
 
 
 def test_lengths_are_mended_where_letters_look_like_others() -> None:
-    made = correct("the govemment of the rnodern world", "text8-tiny", lengths=LengthErrors())
+    made = correct("the govemment of the rnodern world", tiny(), lengths=LengthErrors())
     assert made.text == "the government of the modern world"
     for edit in made.edits:
         assert dict(edit.lengths)[len(edit.new) - len(edit.old)] > 0.5
@@ -152,7 +201,7 @@ def test_the_cut_does_not_matter() -> None:
     doubts = []
     for begin in (0, 7, 40, 101):
         part = [Symbol(s.text, i, i + 1, s.confidence) for i, s in enumerate(symbols[begin:])]
-        made = correct(Reading(text[begin:], part), "text8-tiny", policy=Policy("marginal"))
+        made = correct(Reading(text[begin:], part), tiny(), policy=Policy("marginal"))
         doubts.append(made.doubt[place - begin])
     assert max(doubts) - min(doubts) < 0.01
 
@@ -182,14 +231,18 @@ def test_sections_cover_a_text_once(text: str, margin: int, size: int) -> None:
 
 
 def test_a_long_text_is_corrected_like_a_short_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    """In sections of 150 characters, or in one: the same edits, with the same probabilities."""
-    text = "the histery of the united stetes of amerlca and of the people who live there now. " * 5
-    whole = correct(text, "text8-tiny", policy=Policy("marginal"))
-    monkeypatch.setattr(sections, "__defaults__", (150,))
-    cut = correct(text, "text8-tiny", policy=Policy("marginal"))
+    """In sections of 150 characters, or in one: the same text, nearly the same probabilities."""
+    text = "the histery of the united stetes of amerlca and of the people who live there now. " * 4
+    whole = correct(text, tiny(), policy=Policy("marginal"))
+    begins: list[int] = []
+    monkeypatch.setattr(corrector, "SECTION", 150)
+    cut = correct(
+        text, tiny(), policy=Policy("marginal"), on_progress=lambda done, _: begins.append(done)
+    )
+    assert len(begins) == 4, "three sections, and the end"
     assert cut.text == whole.text != text
-    for one, other in zip(cut.edits, whole.edits, strict=True):
-        assert one.probability == pytest.approx(other.probability, abs=0.02)
+    # 0.022; without the context of other sections 0.038
+    assert max(abs(a - b) for a, b in zip(cut.doubt, whole.doubt, strict=True) if a == a) < 0.03
 
 
 @pytest.mark.parametrize(
@@ -213,9 +266,9 @@ def test_edits_of_several_characters_leave_markup_alone(
 
 
 @settings(deadline=None, max_examples=10)
-@given(st.text(max_size=60))
+@given(st.text(max_size=30))
 def test_any_text_is_taken(text: str) -> None:
-    made = correct(text, "text8-tiny", policy=Policy(threshold=1.0), lengths=LengthErrors())
+    made = correct(text, tiny(), policy=Policy(threshold=1.0), lengths=LengthErrors())
     assert made.file() == text
 
 
@@ -239,7 +292,7 @@ def test_other_models_are_refused() -> None:
 
 def test_probabilities_are_put_right_before_the_threshold() -> None:
     text = "the histery of rome and the united states"
-    bold = correct(text, "text8-tiny", policy=Policy("marginal", threshold=0.0))
+    bold = correct(text, tiny(), policy=Policy("marginal", threshold=0.0))
     doubted = Policy("marginal", belief=Trust((0.0, 1.0), (0.0, 0.4)))
     kept = doubted.kept(bold.edits)
     assert bold.edits and not kept, "nothing is likelier than not any more"

@@ -14,13 +14,22 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from dsl.apps.correct.formats import hocr, inline, plain, tsv, words
-from dsl.apps.correct.formats.common import encoding, places
+from dsl.apps.correct.formats import (
+    FORMATS,
+    Format,
+    encoding,
+    hocr,
+    inline,
+    places,
+    plain,
+    read_file,
+    recognised,
+    tsv,
+    words,
+)
 from dsl.apps.correct.formats.hocr import alternatives
-from dsl.apps.correct.formats.registry import FORMATS, Format, read_file, recognised
 from dsl.apps.correct.formats.words import Spelled, parse
-from dsl.apps.correct.reading import Characters, Reading, Symbol
-from dsl.apps.correct.result import Correction, Edit
+from dsl.apps.correct.reading import Characters, Correction, Edit, Reading, Symbol
 from tests.fuzz.cases import refused_or_read, texts
 
 CHARACTER = "<span class='ocrx_cinfo' title='x_bboxes 1 2 3 4; x_conf {1}'>{0}</span>"
@@ -197,7 +206,7 @@ class TestPlain:
     @pytest.mark.slow
     def test_ten_megabytes_on_a_line(self) -> None:
         code = (
-            "import resource\nfrom dsl.apps.correct.formats.registry import read_file\n"
+            "import resource\nfrom dsl.apps.correct.formats import read_file\n"
             "assert len(read_file(None, b'the cat ' * 1_250_000).symbols) == 10_000_000\n"
             "used = resource.getrusage(resource.RUSAGE_SELF)\n"
             "print(used.ru_utime, used.ru_maxrss)"
@@ -227,13 +236,13 @@ class TestInline:
             ("{d|}", "got ''"),
             ("{d|0.5|e}", "expected character:confidence, got 'e'"),
             ("{d|0.5|e:2}", "the confidence of 'e'"),
-            ("{de|0.5|e:0.1}", "others are named for one character, got them for 'de'"),
+            ("{de|0.5|e:0.1}", "alternatives must be of one character, got 'de'"),
             ("{d}", "expected {text|confidence}, got '{d}'"),
             ("{?3}", "three are {}{}{}"),
-            ("a{b", "got a { that opens neither"),
-            ("a}b", "nothing opens this }"),
-            (r"C:\dir", "line 1, column 3: a backslash stands before"),
-            ("a\\", "a backslash stands before"),
+            ("a{b", "got an unclosed {"),
+            ("a}b", "this } has no opening brace"),
+            (r"C:\dir", "line 1, column 3: a backslash must be followed by"),
+            ("a\\", "a backslash must be followed by"),
         ],
     )
     def test_what_is_refused(self, source: str, message: str) -> None:
@@ -275,22 +284,22 @@ class TestWords:
         [
             ("", "not JSON: Expecting value at line 1, column 1"),
             ('{"words": [\n{]}', "not JSON: Expecting property name enclosed in double quotes at"),
-            ('[{"text": "a"}] b', "something follows at line 1, column 17"),
+            ('[{"text": "a"}] b', "extra text at line 1, column 17"),
             ("[" * 100_000, "nested too deeply"),
             ("5", "expected objects with a text, got '5'"),
             ('["a"]', "expected objects with a text, got a string"),
             ('{"a": 1}', "expected an object with words, characters or a text, got 'a'"),
             ('[{"text": "abc",\n"conf": 1.2}]', "column 12: conf of 'abc' must lie in 0"),
-            ('[{"text": "abc", "p": NaN}]', "NaN is no number of JSON"),
+            ('[{"text": "abc", "p": NaN}]', "expected a JSON number, got NaN"),
             ('[{"text": "abc", "p": "0.5"}]', "p of 'abc' must be a number, got '0.5'"),
             ('[{"text": "abc", "p": true}]', "must be a number, got True"),
             ('[{"text": "abc", "p": 1e999}]', "must be finite, got inf"),
-            ('{"characters": [{"text": "ab"}]}', "a character is one character, got 'ab'"),
+            ('{"characters": [{"text": "ab"}]}', "a character must have one character, got 'ab'"),
             ('{"characters": [5]}', "expected characters with a text, got '5'"),
             ('{"characters": 5}', "characters must be a list, got '5'"),
             ('[{"text": "a", "alternatives": [5]}]', "expected alternatives with a text, got '5'"),
             ('[{"text": "a", "alternatives": "b"}]', "alternatives must be a list, got a string"),
-            ('[{"text": "\\ud800"}]', "half of a character"),
+            ('[{"text": "\\ud800"}]', "unpaired surrogate"),
         ],
     )  # fmt: skip
     def test_what_is_refused(self, source: str, message: str) -> None:
@@ -303,7 +312,7 @@ class TestWords:
         | st.text(st.characters(exclude_categories=["Cs"])),
         lambda inner: st.lists(inner) | st.dictionaries(st.text(max_size=3), inner), max_leaves=8,
     ), plainly=st.booleans())  # fmt: skip
-    @settings(max_examples=150, deadline=None, derandomize=True, database=None)
+    @settings(max_examples=60, deadline=None, derandomize=True, database=None)
     def test_json_is_what_python_reads_and_strings_stand_where_they_say(
         self, data: Any, plainly: bool
     ) -> None:
@@ -371,7 +380,7 @@ class TestHocr:
         [
             ("", "expected hOCR, with elements of class ocr_page and ocrx_word"),
             ("<html><p>a</p></html>", "expected hOCR"),
-            ("<b class='ocr_page'><i class='ocr_line'>a</i></b>", "got lines without"),
+            ("<b class='ocr_page'><i class='ocr_line'>a</i></b>", "got lines without words"),
             ("<b class='ocrx_word'>a", "line 1, column 1: this word does not end"),
             ("<b class='ocrx_word'>a</b", "line 1, column 23: expected the end of '</b'"),
             ("a\n<b class='ocrx_word>a</b>", "line 2, column 1: expected the end of"),
@@ -395,8 +404,11 @@ class TestHocr:
     @pytest.mark.parametrize(
         "piece", ["<a ", "<a '", "<", "&", "&#", "<!", "</a>", "<i></i>", "<style>"]
     )
-    def test_time_is_linear_in_what_is_broken(self, piece: str) -> None:
-        refused_or_read(lambda: hocr.read("<b class='ocrx_word'>a</b>" + piece * 20_000))
+    def test_time_is_linear_in_broken_markup(self, piece: str) -> None:
+        many = 20_000 if piece in ("<a ", "<a '", "<!", "<style>") else 6_000  # refused early
+        began = time.process_time()
+        refused_or_read(lambda: hocr.read("<b class='ocrx_word'>a</b>" + piece * many))
+        assert time.process_time() - began < 8
 
 
 class TestTsv:
@@ -443,7 +455,7 @@ class TestFiles:
             (b"caf\xe9", "a.txt is neither UTF-8 nor UTF-16: byte 0xE9 at 3"),
             ("grün ".encode() + "grün".encode("latin-1"), "byte 0xFC at 8"),
             (b"\xff\xfea", "neither UTF-8 nor UTF-16"),
-            (b"PK\x03\x04\0", "a.txt is not text: it holds a zero byte at 4"),
+            (b"PK\x03\x04\0", "a.txt is not text: it has a zero byte at 4"),
         ],
     )
     def test_what_is_no_text(self, data: bytes, message: str) -> None:
@@ -483,7 +495,7 @@ def test_damaged_files_are_read_or_refused(kind: str) -> None:
     chosen = FORMATS[kind]
 
     @given(source=texts(SAMPLES[kind]))
-    @settings(max_examples=150, deadline=None, derandomize=True, database=None,
+    @settings(max_examples=60, deadline=None, derandomize=True, database=None,
               suppress_health_check=list(HealthCheck))  # fmt: skip
     def run(source: str) -> None:
         found: list[Reading] = []

@@ -16,8 +16,8 @@ from rich.console import Console
 from dsl.apps.correct import render
 from dsl.apps.correct.formats import inline, plain
 from dsl.apps.correct.formats.hocr import tokens
+from dsl.apps.correct.reading import Correction, Edit
 from dsl.apps.correct.render import pieces
-from dsl.apps.correct.result import Correction, Edit
 
 SOURCE = "It is\nthe modem c{o|0.4}rn bougbt{}\n"
 READING = inline.read(SOURCE)
@@ -114,7 +114,7 @@ class Elements(HTMLParser):
         assert not self.open
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        if tag != "meta":
+        if tag not in ("meta", "link"):
             self.open.append(tag)
         assert not {"src", "onclick"} & {name for name, _ in attrs}
         self.ids.add(dict(attrs).get("id"))
@@ -147,7 +147,7 @@ class TestHtml:
 
     def test_a_page_stands_alone(self) -> None:
         found = Elements(self.PAGE)
-        assert {target.removeprefix("#") for target in found.targets} <= found.ids
+        assert {target.removeprefix("#") for target in found.targets} <= {*found.ids, "data:,"}
         assert "http" not in self.PAGE and "@import" not in self.PAGE
         assert "prefers-color-scheme: dark" in self.PAGE and "viewport" in self.PAGE
         assert found.texts["title"] == ["page <1>"]
@@ -175,14 +175,14 @@ def corrections(draw: st.DrawFn) -> Correction:
 
 
 @given(correction=corrections())
-@settings(max_examples=150, deadline=None, derandomize=True, database=None)
+@settings(max_examples=50, deadline=None, derandomize=True, database=None)
 def test_anything_can_be_rendered(correction: Correction) -> None:
     assert json.loads(render.as_json(correction))["text"] == correction.text
     lines = render.as_diff(correction).plain
     assert lines.count(" → ") >= len(correction.edits)
     page = render.as_html(correction)
     Elements(page)
-    inside = page[page.index('<div class="text">') : page.index("</div>")]
+    inside = page[page.index('<div class="text box">') : page.index("</div>")]
     stayed = "".join(token.text for token in tokens(inside))
     assert len(unescape(stayed)) >= len(correction.reading.symbols) - sum(
         edit.size for edit in correction.edits
@@ -190,7 +190,7 @@ def test_anything_can_be_rendered(correction: Correction) -> None:
 
 
 @given(correction=corrections())
-@settings(max_examples=100, deadline=None, derandomize=True, database=None)
+@settings(max_examples=40, deadline=None, derandomize=True, database=None)
 def test_pieces_are_the_whole_text_once(correction: Correction) -> None:
     places: list[int] = []
     for piece in pieces(correction.edits, 0, len(correction.reading.symbols)):

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dsl.apps.correct.formats.registry import read_file
+from dsl.apps.correct.formats import read_file
 from dsl.apps.correct.trust import distance
 from dsl.cli.main import main
 

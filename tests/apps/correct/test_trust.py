@@ -66,7 +66,7 @@ def test_a_fit_finds_the_law_that_made_the_labels() -> None:
         assert found(sure) == pytest.approx(truth(sure), abs=0.04)
 
 
-@settings(max_examples=40)
+@settings(max_examples=15)
 @given(st.lists(st.tuples(st.floats(0, 1), st.booleans()), min_size=200, max_size=400))
 def test_a_fit_never_falls_and_keeps_the_mean(sample: list[tuple[float, bool]]) -> None:
     found = fit(sample)

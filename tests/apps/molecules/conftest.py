@@ -1,4 +1,4 @@
-"""A small MOSES: benzenes in the form of its package, with statistics pickled as in 2020."""
+"""A small MOSES package made of benzenes, with statistics pickled as in 2020."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ import numpy as np
 import pytest
 from numpy.lib import format as npy
 
-from dsl.apps.molecules import corpus as benzenes
 from dsl.apps.molecules import corpus as moses
 from dsl.apps.molecules import published
 from dsl.apps.molecules.chemistry import PROPERTIES, Filters, features, respelled
@@ -26,7 +25,7 @@ PAINS = b'"[#16]-[#1]"          ,"<regId=thiol>"\n'
 
 
 def texts(begin: int, end: int) -> list[str]:
-    every = benzenes.benzenes(Path(), lambda *_: None)
+    every = moses.benzenes(Path(), lambda *_: None)
     return [text.decode() for text in every][begin:end]
 
 
@@ -85,14 +84,14 @@ def reference(described: Molecules) -> Reference:
 
 @pytest.fixture(scope="session")
 def judge(reference: Reference) -> Benchmark:
-    """The first 48 benzenes are the test set, and the 24 before the last of them are trained on."""
+    """A benchmark with the first 48 benzenes as test sets; the last 24 of them are for training."""
     known = np.sort(published.hashes(Molecules.of(texts(24, 48), nothing).smiles))
     both = {"test": reference, "scaffold-test": reference}
     return Benchmark(both, known, Filters.read(MCF, PAINS), resamples=2)
 
 
 def nothing(smiles: Any) -> np.ndarray:
-    """Features for tests that look at none."""
+    """Placeholder features."""
     return np.zeros((len(smiles), 2))
 
 
@@ -100,7 +99,7 @@ def nothing(smiles: Any) -> np.ndarray:
 def package(
     reference: Reference, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> dict[str, bytes]:
-    """The files of a package that pip would fetch; digests are those of its files."""
+    """Files of a package that pip would download, with matching digests."""
     data = "moses/dataset/data"
     files = {
         f"{data}/train.csv.gz": table(training()),

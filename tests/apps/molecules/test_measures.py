@@ -1,4 +1,4 @@
-"""Laws of the measures of MOSES: limits, invariances, and other routes to the same numbers."""
+"""Laws of the MOSES measures: limits, invariances, and two routes to the same number."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_scores_do_not_depend_on_spelling_or_order(judge: Benchmark, own: dict[s
     assert again == {name: pytest.approx(value, abs=1e-4) for name, value in own.items()}
 
 
-def test_what_is_no_molecule_lowers_validity_and_nothing_else(
+def test_invalid_texts_lower_validity_and_nothing_else(
     judge: Benchmark, own: dict[str, float]
 ) -> None:
     broken = ["", "c1cc", "C(", "Zz", "F(F)(F)F", "c1ccccc1c1", "CC=", "C)"]
@@ -62,28 +62,28 @@ def test_what_is_no_molecule_lowers_validity_and_nothing_else(
     assert found == {k: pytest.approx(v, abs=1e-4) for k, v in own.items() if k != "valid"}
 
 
-def test_one_molecule_again_and_again(judge: Benchmark) -> None:
+def test_one_molecule_repeated(judge: Benchmark) -> None:
     found = means(judge, ["Cc1ccccc1"] * 40)
     assert found["int_div"] == found["int_div2"] == pytest.approx(0, abs=1e-6)
     assert found["unique_1k"] == 1 / 40
     assert found["novel"] == 1
-    assert found["scaf_test"] is None  # one ring is no scaffold
+    assert found["scaf_test"] is None  # a single ring has no scaffold
 
 
-def test_too_few_to_say(judge: Benchmark) -> None:
+def test_too_few_molecules_have_no_distances(judge: Benchmark) -> None:
     scores = judge.measure(["C(", "CC", "x"])
     assert set(scores) == set(MOLECULES)
     assert scores["valid"]["mean"] == pytest.approx(1 / 3)
     assert scores["fcd_test"] == {"mean": None, "stderr": None, "n": 1}
-    assert "fewer than two are valid" in warnings(scores)[-1]
-    with pytest.raises(ValueError, match="no molecules to measure"):
+    assert "need at least 2 valid molecules, got 1" in warnings(scores)[-1]
+    with pytest.raises(ValueError, match="at least one molecule to measure"):
         judge.measure([])
 
 
-def test_warnings_say_how_many_there_are(judge: Benchmark) -> None:
+def test_warnings_state_the_number_of_molecules(judge: Benchmark) -> None:
     said = warnings(judge.measure([*texts(0, 6), "C("]))
-    assert said[0] == "unique_1k is of 6 valid molecules, not of 1,000"
-    assert "30,000 samples; of 7 FCD is too large" in said[2]
+    assert said[0] == "unique_1k has 6 valid molecules instead of 1,000"
+    assert "30,000 samples; with 7 FCD is too high" in said[2]
 
 
 def test_tanimoto_is_rdkits(described: Molecules) -> None:
@@ -146,8 +146,8 @@ def test_filters_are_patterns_elements_charges_and_rings(
     filters = Filters.read(MCF, PAINS)
     judged = {
         "Cc1ccccc1": True,
-        "N#Cc1ccccc1": False,  # the pattern of the first table
-        "Sc1ccccc1": False,  # of the second, which needs hydrogens to be there
+        "N#Cc1ccccc1": False,  # a pattern of the first table
+        "Sc1ccccc1": False,  # a pattern of the second, which needs explicit hydrogens
         "CSc1ccccc1": True,
         "Ic1ccccc1": False,
         "C[N+](C)(C)C": False,
@@ -160,7 +160,7 @@ def test_filters_are_patterns_elements_charges_and_rings(
     assert filters.passed([]) == []
 
 
-def test_filters_find_what_one_search_after_the_other_finds() -> None:
+def test_filters_agree_with_single_searches() -> None:
     patterns = [chemistry.rdkit("Chem").MolFromSmarts(s) for s in ("C=O", "[#7]-[#1]", "c-[F,Br]")]
     mols = [chemistry.molecule(text) for text in texts(0, 60)]
     hydrogens = [chemistry.rdkit("Chem").AddHs(mol) for mol in mols]
@@ -169,7 +169,7 @@ def test_filters_find_what_one_search_after_the_other_finds() -> None:
     assert 0 < sum(expected) < 60
 
 
-def test_uniqueness_is_of_the_first_so_many() -> None:
+def test_uniqueness_is_measured_on_the_first_molecules() -> None:
     spelled = ["a", "b", "a", "c", "d", "d", "e"]
     assert unique(spelled, 3) == {
         "mean": pytest.approx(2 / 3),
@@ -182,8 +182,8 @@ def test_uniqueness_is_of_the_first_so_many() -> None:
     assert unique([], 100) == {"mean": None, "stderr": None, "n": 0}
 
 
-def test_errors_are_the_spread_of_other_draws() -> None:
-    """Of random fingerprints, whose diversity is drawn anew 200 times; and of coins."""
+def test_errors_are_the_standard_deviation_of_other_draws() -> None:
+    """200 draws of the diversity of random fingerprints, and of coin tosses."""
     rng = np.random.default_rng(2)
     found: dict[str, list[tuple[float, float]]] = {"int_div": [], "int_div2": [], "share": []}
     for _ in range(200):
@@ -210,7 +210,7 @@ def test_parts_of_a_molecule() -> None:
     assert chemistry.molecule("") is None
 
 
-def test_chemnet_refuses_what_it_cannot_read() -> None:
+def test_chemnet_refuses_long_molecules() -> None:
     with pytest.raises(ValueError, match="fewer than 350 characters, got 400"):
         features(["C" * 400])
     assert features([]).shape == (0, 512)

@@ -1,4 +1,4 @@
-"""SMILES as tokens: an atom is one, and a molecule is followed by the end."""
+"""SMILES as tokens: one per atom, and an end token after the molecule."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ def test_an_atom_is_a_token() -> None:
 
 
 @given(st.lists(st.sampled_from(ATOMS), max_size=30))
-def test_texts_come_back_and_cutting_twice_changes_nothing(parts: list[str]) -> None:
-    """C and l side by side are chlorine, however they came there."""
+def test_decoding_inverts_encoding_and_splitting_is_idempotent(parts: list[str]) -> None:
+    """C followed by l is chlorine."""
     tokenizer = smiles.tokenizer(frozenset(ATOMS))
     text = "".join(parts)
     ids = encode(tokenizer, text)
@@ -46,11 +46,11 @@ def test_texts_come_back_and_cutting_twice_changes_nothing(parts: list[str]) -> 
 
 
 @given(st.text(max_size=40))
-def test_any_text_is_cut_into_what_it_is_made_of(text: str) -> None:
+def test_the_symbols_of_any_text_join_to_the_text(text: str) -> None:
     assert "".join(smiles.symbols(text)) == text
 
 
-def test_a_molecule_is_followed_by_the_end_and_the_file_says_so(tmp_path: Path) -> None:
+def test_the_tokenizer_file_keeps_the_end_token(tmp_path: Path) -> None:
     tokenizer = smiles.tokenizer({"C", "Cl"})
     path = tmp_path / "tokenizer.json"
     path.write_text(tokenizer.to_str())
@@ -59,16 +59,16 @@ def test_a_molecule_is_followed_by_the_end_and_the_file_says_so(tmp_path: Path) 
         assert made.get_vocab_size() == 3
 
 
-def test_what_the_vocabulary_lacks_is_refused() -> None:
+def test_unknown_symbols_are_refused() -> None:
     tokenizer = smiles.tokenizer({"C", "[nH]"})
     with pytest.raises(ValueError, match="outside the model's vocabulary: 'O'"):
         encode(tokenizer, "CO")
-    with pytest.raises(ValueError, match="'CC' is not one symbol"):
+    with pytest.raises(ValueError, match="expected single SMILES symbols, got 'CC'"):
         smiles.tokenizer({"CC"})
 
 
 def test_a_corpus_has_the_symbols_of_its_molecules(tmp_path: Path) -> None:
-    """The 1,200 benzenes have 15, none of which is a bracket, and the end."""
+    """The 1,200 benzenes have 15 symbols and the end token."""
     corpus = prepare("benzenes", tmp_path)
     tokenizer = smiles.of_corpus(corpus)
     assert corpus.documents == 1200
@@ -82,15 +82,15 @@ def test_a_corpus_has_the_symbols_of_its_molecules(tmp_path: Path) -> None:
     assert read_back == corpus.read("train").decode().split("\0")[:8]
 
 
-def test_a_corpus_that_is_no_smiles_is_refused(tmp_path: Path) -> None:
+def test_a_corpus_of_other_text_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "notes.txt"
     path.write_text(" ".join(f"[{number}]" for number in range(2000)))
-    with pytest.raises(ValueError, match="more than 1024 different symbols; are its texts SMILES"):
+    with pytest.raises(ValueError, match="at most 1024 symbols, got more in"):
         smiles.of_corpus(prepare(str(path), tmp_path))
 
 
 def test_gaps_beside_atoms_in_brackets() -> None:
-    """[4] is a gap of four tokens; [nH] is an atom, since the vocabulary has it."""
+    """[4] is a gap of four tokens; [nH] is in the vocabulary, so it is an atom."""
     tokenizer = smiles.tokenizer({"c", "1", "(", ")", "[nH]"})
     config = ModelConfig(
         tokenizer.get_vocab_size(), hidden_dim=8, cond_dim=4, n_blocks=1, n_heads=1, model_length=16

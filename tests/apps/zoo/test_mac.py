@@ -1,4 +1,4 @@
-"""MAC: which states its queries pass, and what they cost, by enumeration of all queries."""
+"""MAC: the states and costs of its queries, by enumeration of all queries."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from dsl.likelihoods.roar import cross_entropy
 from tests.families.conftest import TOKENS, awake
 
 MAC = FAMILIES["mac"]
-L, TIMES = 4, 80
+L, TIMES = 4, 40
 QUERIES: list[Queries] = ["conditional", "marginal"]
 
 
 class Spy(MdlmModel):
-    """An oracle in the place of the network, which keeps what it is asked."""
+    """An oracle instead of the network that records its calls."""
 
     def __init__(self, truth: oracle.Oracle) -> None:
         v = len(truth.codebook)
@@ -47,7 +47,7 @@ def sets() -> Tensor:
 
 
 def edges(queries: Queries) -> dict[tuple[int, int], float]:
-    """How often each (A, i) is evaluated by a query of uniform size: its recursion, written out."""
+    """The frequency of each (A, i) in queries of uniform size, by recursion."""
     often: dict[tuple[int, int], float] = {}
     sizes = range(L) if queries == "conditional" else range(1, L + 1)
     for chosen in sets():
@@ -65,7 +65,7 @@ def edges(queries: Queries) -> dict[tuple[int, int], float]:
 
 
 def query_nats(truth: oracle.Enumerated, text: Tokens, queries: Queries) -> tuple[float, float]:
-    """The mean -log P of a query of the text, straight from the joint, and its mean length."""
+    """The mean -log P of a query from the joint distribution, and its mean length."""
     p = truth.log_weights.softmax(0)
     nats, lengths = [], []
     sizes = range(L) if queries == "conditional" else range(1, L + 1)
@@ -93,8 +93,10 @@ def run(model: MdlmModel, options: MacOptions, text: Tokens) -> Tensor:
 
 @pytest.mark.parametrize("queries", QUERIES)
 class TestQueries:
-    def test_every_conditional_is_asked_as_often_as_queries_need_it(self, queries: Queries) -> None:
-        """And no other one: 2^l - 1 of the l 2^(l-1) there are."""
+    def test_every_conditional_is_trained_as_often_as_queries_need_it(
+        self, queries: Queries
+    ) -> None:
+        """Only 2^l - 1 of the l 2^(l-1) conditionals are trained."""
         wanted = edges(queries)
         assert len(wanted) == 2**L - 1
         spy = Spy(oracle.markov(3, L))
@@ -109,15 +111,15 @@ class TestQueries:
             p = wanted.get((code // L, code % L), 0.0) / total
             assert abs(int(counts[code]) - n * p) <= 5 * (n * p * (1 - p)) ** 0.5
 
-    def test_of_an_exact_network_the_loss_is_what_a_query_costs(self, queries: Queries) -> None:
-        """-log P along the canonical order, over all queries, per token that is asked for."""
+    def test_for_an_exact_network_the_loss_is_the_cost_of_a_query(self, queries: Queries) -> None:
+        """The mean of -log P per token over all queries, in canonical order."""
         truth = oracle.markov(3, L).enumerated()
         text = truth.sample(1, generator=stream(2))
         drawn = run(Spy(truth), MacOptions(queries, "edge"), text)
         nats, length = query_nats(truth, text, queries)
         assert abs(float(drawn.mean()) - nats / length) < 4 * float(drawn.std()) / TIMES**0.5
 
-    def test_of_any_network_it_is_the_mean_over_its_conditionals(self, queries: Queries) -> None:
+    def test_for_any_network_it_is_the_mean_over_its_conditionals(self, queries: Queries) -> None:
         network = awake(MAC)
         text = TOKENS[:1, :L]
         drawn = run(network, MacOptions(queries, "edge"), text)
@@ -132,8 +134,8 @@ class TestQueries:
         error = float(drawn.std()) / TIMES**0.5
         assert abs(float(drawn.mean()) - wanted / sum(often.values())) < 4 * error
 
-    def test_all_hidden_tokens_count_in_the_mean_by_default(self, queries: Queries) -> None:
-        """At the same states; the part named edge is still what the queries cost."""
+    def test_the_default_loss_is_the_mean_over_hidden_tokens(self, queries: Queries) -> None:
+        """At the same states; the part named edge is still the cost of the queries."""
         truth = oracle.markov(3, L)
         text, places = torch.tensor([[0, 1, 2, 0]]).expand(16, -1), range(16)
         spies = [Spy(truth), Spy(truth)]
@@ -158,7 +160,7 @@ def test_the_canonical_order_takes_the_chosen_first() -> None:
 
 
 def test_its_likelihood_is_that_of_the_canonical_order() -> None:
-    """And ROAR, beside it, that of all orders: for an exact network both are the truth."""
+    """ROAR averages all orders; for an exact network both are the truth."""
     truth = oracle.markov(3, L)
     text = truth.sample(3, generator=stream(2))
     canonical_nats, roar = MAC.estimators(awake(MAC), Effort(64))

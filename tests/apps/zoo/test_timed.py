@@ -20,7 +20,7 @@ DRAWS = 4_000
 
 
 def p_value(truth: oracle.Enumerated, tokens: torch.Tensor) -> float:
-    """Compare the counts of all sequences with their probabilities, rare ones pooled."""
+    """Return the p-value of the counts of all sequences, with rare ones pooled."""
     codes = len(truth.codebook) ** torch.arange(truth.length)
     kinds = (truth.sequences * codes).sum(dim=1)
     p = truth.log_weights.softmax(0)
@@ -35,16 +35,16 @@ def p_value(truth: oracle.Enumerated, tokens: torch.Tensor) -> float:
 @pytest.mark.parametrize("alpha", [Linear(), pytest.param(Cosine(), marks=pytest.mark.slow)])
 @pytest.mark.parametrize("noise", ["absorbing", "uniform"])
 def test_many_steps_of_the_exact_network_draw_from_the_truth(noise: Noise, alpha: Schedule) -> None:
-    """In a step the positions move independently, so the error falls as 1/T: T = 100 is enough."""
+    """A step treats positions as independent, so the error falls as 1/T: T = 60 is enough."""
     truth = enumerated(oracle.markov(3, 3, sharpness=0.8))
     network = ExactTimed(truth, noise, alpha)
-    end = last(sampler("timed@100"), network, State.blank(DRAWS, 3), generator=stream(1))
+    end = last(sampler("timed@60"), network, State.blank(DRAWS, 3), generator=stream(1))
     assert p_value(truth, end.tokens) > 1e-4
 
 
 @pytest.mark.parametrize("noise", ["absorbing", "uniform"])
 def test_a_wrong_network_is_noticed(noise: Noise) -> None:
-    """The same test fails for a network that knows another distribution: it can fail."""
+    """The same test fails for the network of another distribution."""
     truth = enumerated(oracle.markov(3, 3, sharpness=0.8))
     other = ExactTimed(enumerated(oracle.markov(3, 3, seed=1, sharpness=0.8)), noise)
     end = last(sampler("timed@50"), other, State.blank(DRAWS, 3), generator=stream(1))
@@ -59,7 +59,7 @@ def test_one_token_is_exact_in_a_single_step(noise: Noise) -> None:
     assert p_value(truth, end.tokens) > 1e-4
 
 
-def test_the_network_is_told_the_time_of_its_tokens() -> None:
+def test_the_network_is_called_at_the_time_of_its_tokens() -> None:
     network = ExactTimed(enumerated(oracle.markov(3, 4)), "uniform")
     start = torch.full((2, 4), MASK)
     start[1] = torch.tensor([0, 1, 2, 0])

@@ -9,19 +9,19 @@ from pathlib import Path
 from dsl.data import Origin, Progress
 
 
-def _sums(downloads: Path, told: Progress) -> Iterator[bytes]:
+def _sums(downloads: Path, progress: Progress) -> Iterator[bytes]:
     """Make all sums of two numbers below 100, in random order.
 
     Args:
         downloads: A directory for downloaded files. This corpus needs none.
-        told: A function that reports progress.
+        progress: A function that reports progress.
     """
     pairs = [(a, b) for a in range(100) for b in range(100)]
     random.Random(0).shuffle(pairs)
     for number, (a, b) in enumerate(pairs):
         yield f"{a}+{b}={a + b};".encode()
         if number % 1000 == 0:
-            told("adding", number, len(pairs))
+            progress("adding", number, len(pairs))
 
 
 SUMS = Origin(

@@ -80,12 +80,9 @@ class UnigramFamily(Family):
     summary = "token frequencies: every token by itself"
     Shape = NetworkShape
     Options = UnigramOptions
+    Network = Unigram
     protocol = Denoiser
     validated = ("roar",)
-
-    def build(self, shape: NetworkShape) -> nn.Module:
-        """Make an untrained network."""
-        return Unigram(shape)
 
     def objective(self, network: Unigram, options: UnigramOptions) -> Objective:
         """Train by cross-entropy."""

@@ -19,15 +19,15 @@ from dsl.apps.correct import deciding as substitutions
 from dsl.apps.correct.deciding import ROUNDS, Mode
 from dsl.apps.correct.errors import ErrorModel
 from dsl.apps.correct.formats import plain
-from dsl.apps.correct.lengths import LengthErrors
-from dsl.apps.correct.reading import Reading
-from dsl.apps.correct.result import Correction, Edit
-from dsl.apps.correct.rewording import rewordings
+from dsl.apps.correct.lengths import LengthErrors, rewordings
+from dsl.apps.correct.reading import Correction, Edit, Reading
 from dsl.apps.correct.trust import BELIEVED, MEASURED, Trust
 from dsl.apps.correct.view import MARGIN, View, sections
 from dsl.checkpoints import Model, loaded
 
 DEFAULT_MODEL = "english-tiny"
+SECTION = 20_000
+"""Symbols processed at a time, to bound memory."""
 
 Progress = Callable[[int, int], None]
 """Progress callback: characters done, characters in total."""
@@ -110,7 +110,7 @@ def correct(
         policy = replace(policy, belief=BELIEVED.get(reading.scale))
     doubt = array("d", [math.nan]) * len(reading.symbols)
     found: list[Edit] = []
-    for section in sections(reading.symbols, 2 * margin):
+    for section in sections(reading.symbols, 2 * margin, SECTION):
         on_progress(section.own.start, len(reading.symbols))
         view = View.of(reading, network, errors, section)
         asked = list(

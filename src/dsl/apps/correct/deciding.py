@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -11,15 +10,16 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from dsl.apps.correct.result import Edit
+from dsl.apps.correct.reading import Edit
 from dsl.apps.correct.view import View, Window, windows
-from dsl.conditioning import Evidence, Known, given
-from dsl.core import MASK, Denoiser, Endpoints, Mask, Randomness, at_once, stream, uniform
+from dsl.conditioning import Evidence, Wrapper, given
+from dsl.core import MASK, Denoiser, Endpoints, Mask, Noisy, Randomness, at_once, stream
 from dsl.likelihoods import require_logits
+from dsl.samplers import Confident, Draw, State, last, mdlm
 
 Mode = Literal["marginal", "surest", "sample"]
 ROUNDS = 8
-"""Network calls per window in the sequential modes."""
+"""Sampler steps per window, unless the mode is marginal."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,6 +29,29 @@ class Decided:
     tokens: Int[Tensor, "n"]
     p: Float[Tensor, "n v"]
     """The posterior of each place just before its decision."""
+
+
+@dataclass(frozen=True, eq=False)
+class Recorder(Wrapper):
+    """A denoiser given evidence that records the posterior of every row it returns.
+
+    Samplers decide the requested places only. The denoiser reads the others from the evidence.
+    """
+
+    evidence: Evidence
+    asked: Mask
+    p: Float[Tensor, "b l v"]
+    """The latest posterior of each place, overwritten by every call."""
+
+    def __call__(self, z: Noisy | Endpoints, /, *, at: Mask | None = None) -> Float[Tensor, "n v"]:
+        """Return the logits of the chosen rows."""
+        assert isinstance(z, Endpoints) and at is not None  # the samplers below are masked ones
+        pinned = torch.where(self.asked, z.tokens, self.evidence.pinned)
+        evidence = replace(self.evidence, pinned=pinned)
+        rows = given(self.denoiser, evidence)(Endpoints(pinned), at=at)
+        require_logits(rows)
+        self.p[at] = rows.double().softmax(dim=-1)
+        return rows
 
 
 def decide(
@@ -46,57 +69,19 @@ def decide(
         denoiser: The model.
         evidence: The evidence of every sequence of the batch.
         asked: The places to decide.
-        mode: `marginal` decides all places from one posterior, `surest` the most confident first,
-            `sample` draws them in random order; the last two condition on earlier decisions.
-        rounds: Network calls, unless the mode is marginal.
+        mode: `marginal` decides all places from one posterior. `surest` is the sampler `confident`
+            at temperature 0. `sample` is the sampler `mdlm`; its draw is not exact, because the
+            places of one step are drawn independently. More rounds bring it closer.
+        rounds: Sampler steps, unless the mode is marginal.
         generator: The source of randomness.
     """
-    rounds = 1 if mode == "marginal" else rounds
-    left, pinned = asked.clone(), evidence.pinned.clone()
-    tokens = torch.full_like(pinned, MASK)
-    p: Tensor | None = None
-    unknown = Endpoints(torch.full_like(pinned, MASK))
-    for done in range(rounds):
-        if not left.any():
-            break
-        rows = given(denoiser, replace(evidence, pinned=pinned))(unknown, at=left)
-        require_logits(rows)
-        now = rows.double().softmax(dim=-1)
-        p = now.new_zeros(*asked.shape, now.shape[-1]) if p is None else p
-        p[left] = now
-        chosen = _choose(now, mode, generator)
-        first = _first(_order(now, left, mode, generator), left, rounds - done)
-        tokens[left] = chosen
-        pinned = torch.where(first, tokens, pinned)
-        left = left & ~first
-    assert p is not None  # at least one place was requested
-    return Decided(tokens[asked], p[asked])
-
-
-def _choose(p: Float[Tensor, "n v"], mode: Mode, generator: Randomness) -> Int[Tensor, "n"]:
-    if mode != "sample":
-        return p.argmax(dim=-1)
-    u = uniform((len(p), 1), generator=generator, dtype=torch.float64, device=p.device)
-    return (p.cumsum(dim=-1) < u).sum(dim=-1).clamp(max=p.shape[-1] - 1)
-
-
-def _order(
-    p: Float[Tensor, "n v"], left: Mask, mode: Mode, generator: Randomness
-) -> Float[Tensor, "b l"]:
-    """Rank the places; the highest rank is decided first."""
-    rank = p.new_full(left.shape, -math.inf)
-    if mode == "sample":
-        rank[left] = uniform((len(p),), generator=generator, dtype=p.dtype, device=p.device)
-    else:
-        rank[left] = p.amax(dim=-1)
-    return rank
-
-
-def _first(rank: Float[Tensor, "b l"], left: Mask, rounds: int) -> Mask:
-    """Choose the top-ranked places of each sequence: an equal share for each remaining round."""
-    share = (left.sum(dim=1, keepdim=True) / rounds).ceil()
-    place = rank.argsort(dim=1, descending=True).argsort(dim=1)
-    return left & (place < share)
+    p = torch.zeros(*asked.shape, denoiser.vocab_size, dtype=torch.float64, device=asked.device)
+    recorder = Recorder(denoiser, evidence, asked, p)
+    steps = 1 if mode == "marginal" else rounds
+    sampler = mdlm(steps) if mode == "sample" else Confident(steps, draw=Draw(temperature=0.0))
+    start = State.start(torch.where(asked, MASK, evidence.pinned.clamp(min=0)))
+    state = last(sampler, recorder, start, generator=generator)
+    return Decided(state.tokens[asked], p[asked])
 
 
 ALTERNATIVES = 4
@@ -128,7 +113,7 @@ def ask(view: View, *, mode: Mode, rounds: int, margin: int, seed: int) -> Itera
         margin: Minimum context around each place.
         seed: Random seed.
     """
-    doubtful = [i for i, hint in enumerate(view.hints) if not isinstance(hint, Known)]
+    doubtful = [place for place, fixed in enumerate(view.fixed) if not fixed]
     length = view.model.length
     whole = list(windows(doubtful, len(view.shown), length, margin))
     size = at_once(view.model.denoiser, length)

@@ -1,7 +1,7 @@
-"""Characters that were lost, added, split or merged: explanations of another length, weighed.
+"""Changes of length: characters that were lost, added, split, merged or swapped.
 
-What was read is explained in several ways. Each explanation has a prior, the rate of its error, and
-the evidence of what was read under it; the posterior over explanations follows by Bayes' rule.
+Several explanations of a doubtful stretch are compared. Each has a prior, the rate of its error,
+and the evidence of the reading under it. Bayes' rule gives the posterior over explanations.
 """
 
 from __future__ import annotations
@@ -16,7 +16,10 @@ from jaxtyping import Float
 from torch import Tensor
 
 from dsl._util.validate import probability
+from dsl.apps.correct.deciding import Asked
+from dsl.apps.correct.reading import Edit
 from dsl.apps.correct.spelling import Spelling
+from dsl.apps.correct.view import View
 from dsl.conditioning import Evidence, Hint, Known, Unknown, given, log_likelihood
 from dsl.core import MASK, Continuous, Endpoints, Mask, Tokens, at_once
 from dsl.likelihoods import require_logits
@@ -24,28 +27,28 @@ from dsl.likelihoods import require_logits
 
 @dataclass(frozen=True, eq=False)
 class Marginal:
-    """What a walk through the blocks found."""
+    """The evidence of a block in every sequence, and a likely text of it."""
 
     log_evidence: Float[Tensor, "b"]
-    """ln P(what was read in the block | what was read around it)."""
+    """ln P(reading of the block | reading around it)."""
     tokens: Tokens
-    """The text of the walk, the likeliest at every step; MASK outside the blocks."""
+    """The most likely token at every step; MASK outside the blocks."""
     log_p: Float[Tensor, "b l"]
-    """ln of the probability of each of its characters when it was chosen; 0 outside."""
+    """The log-probability of each of these tokens when it was chosen; 0 outside."""
 
 
 @torch.no_grad()
 def marginal(
     denoiser: Continuous, rows: Sequence[Sequence[Hint]], blocks: Sequence[range], *, steps: int
 ) -> Marginal:
-    """Walk through a block of each sequence.
+    """Compute the evidence of a block of each sequence by the chain rule.
 
     Args:
-        denoiser: Whose distribution it is.
-        rows: What was read at every place, all sequences of one length.
-        blocks: The places of each sequence whose evidence is asked for.
-        steps: In how many steps a block is walked through. With as many as it has places the
-            chain rule holds exactly; with fewer, places of one step count as independent.
+        denoiser: The model.
+        rows: Hints at every place; all sequences have one length.
+        blocks: The block of each sequence.
+        steps: Steps per block. With one step per place the chain rule is exact; with fewer, the
+            places of one step are treated as independent.
     """
     size = max(1, at_once(denoiser, len(rows[0])) // 2)
     parts = [
@@ -97,7 +100,7 @@ def _walk(
 
 
 def _alike(rows: Sequence[Sequence[Hint]], blocks: Sequence[range]) -> list[int]:
-    """Say of every sequence which is the first one that differs from it in its block only."""
+    """Return, for every sequence, the first one that has the same hints outside its block."""
     keys = [
         (block, tuple(id(hint) for i, hint in enumerate(row) if i not in block))
         for row, block in zip(rows, blocks, strict=True)
@@ -109,7 +112,7 @@ def _alike(rows: Sequence[Sequence[Hint]], blocks: Sequence[range]) -> list[int]
 def _log_prior(
     denoiser: Continuous, around: Evidence, known: Tokens, here: Mask, alike: Sequence[int]
 ) -> Float[Tensor, "n v"]:
-    """Ask about sequences that are alike only once."""
+    """Return the prior of the chosen places, computed once for sequences that are alike."""
     different = sorted(set(alike))
     asked = here[different]
     rows = _log_posterior(denoiser, around.take(different), known[different], asked)
@@ -135,18 +138,18 @@ def _log_posterior(
 
 
 REACH = 3
-"""Places on both sides of a doubtful stretch whose evidence is weighed with it."""
+"""Places on both sides of a doubtful stretch that belong to its block."""
 AROUND = 20
-"""Characters that are seen on both sides of those."""
+"""Context on both sides of a block, in characters."""
 STEPS = 2
-"""Steps in which the evidence of a stretch is computed."""
+"""Steps per block."""
 BLOCK = 12
-"""Places of a stretch and its reach, mostly; a row has room for them and what is around."""
+"""Usual size of a block; rows have room for it and its context."""
 FINALISTS = 3
-"""Explanations whose evidence is computed so, after one step has said which are the best."""
+"""Explanations that are compared in full, chosen by a comparison in one step."""
 
 PAIRS = MappingProxyType({"m": "rn", "d": "cl", "h": "li", "w": "vv", "u": "ii", "n": "ri"})
-"""Letters that recognisers take for two, and which two."""
+"""Letters that recognisers confuse with a pair of letters."""
 
 
 @dataclass(frozen=True)
@@ -154,15 +157,15 @@ class LengthErrors:
     """How often a reader changes the length of a text, per character."""
 
     lost: float = 2e-3
-    """A character that was written is not read."""
+    """A written character is missing from the reading."""
     added: float = 2e-3
-    """A character is read that was not written; which one, is as good as random."""
+    """A random character is read that was not written."""
     split: float = 2e-3
-    """One that looks like two is read as two."""
+    """A character that looks like two is read as two."""
     merged: float = 2e-3
-    """Two that look like one are read as one."""
+    """Two characters that look like one are read as one."""
     swapped: float = 5e-4
-    """Two neighbours are read in the wrong order."""
+    """Two neighbouring characters are read in the wrong order."""
     pairs: Mapping[str, str] = field(default_factory=lambda: PAIRS)
 
     def __post_init__(self) -> None:
@@ -172,45 +175,45 @@ class LengthErrors:
 
 @dataclass(frozen=True)
 class Explanation:
-    """Some places of a text are explained by others, perhaps more or fewer."""
+    """Some places of the reading stand for others, perhaps more or fewer."""
 
     place: int
     size: int
     hints: Sequence[Hint]
-    """What is known of the places that were really written there."""
+    """Hints about the places that were written there."""
     log_prior: float
-    """The log of its rate, times the probability of what those hints leave out."""
+    """The log of the error rate, and of the probability of the characters that were added."""
 
     @property
     def longer(self) -> int:
-        """By how many characters the text becomes longer."""
+        """The change of length, in characters."""
         return len(self.hints) - self.size
 
 
 @dataclass(frozen=True)
 class Weighed:
-    """An explanation with its posterior probability and the likeliest text under it."""
+    """An explanation with its posterior probability and the most likely text under it."""
 
     explanation: Explanation
     probability: float
     tokens: Sequence[int]
     """The text of the block under this explanation."""
     log_p: Sequence[float]
-    """ln of the probability of each of its characters, if the explanation is right."""
+    """The log-probability of each of its characters, given the explanation."""
 
 
 def explanations(
     cluster: range, tokens: Sequence[int], fixed: Sequence[bool], spelling: Spelling,
     errors: LengthErrors,
 ) -> Iterator[Explanation]:  # fmt: skip
-    """List what may have happened within a stretch: nothing, or one change of length or order.
+    """Yield the explanations of a stretch: no error, or one change of length or order.
 
     Args:
-        cluster: The places where the text is doubtful.
-        tokens: What was read, all of it.
-        fixed: The places that never change.
+        cluster: The doubtful places.
+        tokens: All tokens as read.
+        fixed: Which places never change.
         spelling: The alphabet.
-        errors: How often what happens.
+        errors: The error rates.
     """
     yield Explanation(cluster.start, 0, (), 0.0)
     random_one = -math.log(len(spelling.letters))
@@ -246,11 +249,11 @@ def _pairs(pairs: Mapping[str, str], spelling: Spelling) -> list[tuple[int, tupl
 
 @dataclass(frozen=True)
 class Stretch:
-    """Places of a text whose evidence differs between some explanations, all within them."""
+    """A block of a text, and the explanations of it."""
 
     block: range
     found: Sequence[Explanation]
-    """The first is that nothing happened."""
+    """The first is that there was no error."""
 
 
 def weigh(
@@ -263,18 +266,17 @@ def weigh(
 ) -> list[list[Weighed]]:
     """Return the posterior over the explanations of every stretch of a text.
 
-    It is exact if a block is the whole text and all steps are taken. Otherwise what is around it
-    counts as given, and that it stands nearer or farther apart under some explanations as no
-    evidence. Unless all steps are taken, one step chooses the few explanations, the first among
-    them, that are worth more; the others count as impossible.
+    It is exact if a block is the whole text and every place has its own step. Otherwise the text
+    around a block is taken as given, although explanations move it nearer or farther. With a
+    number of steps, a comparison in one step first selects a few explanations (the first is always
+    among them); the others get probability 0.
 
     Args:
-        denoiser: Whose distribution it is.
-        hints: What was read at every place of the text.
-        stretches: What is to be explained.
-        around: Characters on both sides of a block that are seen.
-        steps: In how many steps the evidence is computed; None for as many as places, which is
-            exact.
+        denoiser: The model.
+        hints: Hints at every place of the text.
+        stretches: The stretches to explain.
+        around: Context on both sides of a block, in characters.
+        steps: Steps per block; None for one step per place, which is exact.
     """
     if steps is not None:
         rough = _weighed(denoiser, hints, stretches, around, 1)
@@ -316,9 +318,9 @@ def _weighed(
 
 
 def _row(hints: Sequence[Hint], block: range, e: Explanation, around: int) -> list[Hint]:
-    """Return what is known of the places around a block and in it, if it is explained so.
+    """Return the hints of a block and its context under an explanation.
 
-    Rows have one length, as far as the text goes, so that many can be asked about together.
+    Rows have one length, where the text is long enough, so that they can be batched.
     """
     begin = max(0, block.start - around)
     end = min(len(hints), begin + 2 * around + BLOCK)
@@ -335,3 +337,81 @@ def _posterior(
         Weighed(e, share, tokens, log_p)
         for e, share, (_, tokens, log_p) in zip(explanations, p, found, strict=True)
     ]
+
+
+SPOT = 0.2
+"""Minimum doubt of a place that may hide a change of length."""
+LONGEST = 12
+"""Maximum places in a stretch; a single change rarely explains a longer one."""
+
+
+def rewordings(view: View, asked: Sequence[Asked], errors: LengthErrors) -> list[Edit]:
+    """Return the changes of length that are more likely than no change, one per stretch at most."""
+    spots = [one.place for one in asked if one.doubt > SPOT]
+    stretches = [
+        _stretch(view, part, errors) for part in clusters(spots, 2 * REACH) if len(part) <= LONGEST
+    ]
+    weighed = weigh(view.model.denoiser, view.hints, stretches)
+    made = (_reexplained(view, *one) for one in zip(stretches, weighed, strict=True))
+    return [edit for edit in made if edit is not None]
+
+
+def _stretch(view: View, cluster: range, errors: LengthErrors) -> Stretch:
+    block = range(max(0, cluster.start - REACH), min(len(view.tokens), cluster.stop + REACH))
+    found = explanations(cluster, view.tokens, view.fixed, view.spelling, errors)
+    return Stretch(block, list(found))
+
+
+def clusters(places: Sequence[int], gap: int) -> Iterator[range]:
+    """Join places that are at most `gap` apart into stretches."""
+    members: list[int] = []
+    for place in places:
+        if members and place - members[-1] > gap:
+            yield range(members[0], members[-1] + 1)
+            members = []
+        members.append(place)
+    if members:
+        yield range(members[0], members[-1] + 1)
+
+
+def _reexplained(view: View, stretch: Stretch, weighed: Sequence[Weighed]) -> Edit | None:
+    tokens, fixed, block = view.tokens, view.fixed, stretch.block
+    best = max(weighed, key=lambda one: one.probability)
+    if best is weighed[0]:
+        return None  # no error
+    old = tokens[block.start : block.stop]
+    head = _common(old, best.tokens)
+    tail = _common(old[head:][::-1], best.tokens[head:][::-1])
+    inner = range(block.start + head, block.stop - tail)
+    if any(fixed[place] for place in inner):
+        return None  # a fixed character is in the way
+    return _length_edit(view, inner, best, head, tail, _longer(weighed))
+
+
+def _common(one: Sequence[int], other: Sequence[int]) -> int:
+    """Return the length of the common prefix."""
+    pairs = zip(one, other, strict=False)
+    return next((i for i, (a, b) in enumerate(pairs) if a != b), min(len(one), len(other)))
+
+
+def _longer(weighed: Sequence[Weighed]) -> tuple[tuple[int, float], ...]:
+    """Return the posterior over the change of length."""
+    found: dict[int, float] = {}
+    for one in weighed:
+        longer = one.explanation.longer
+        found[longer] = found.get(longer, 0.0) + one.probability
+    return tuple(sorted(found.items()))
+
+
+def _length_edit(
+    view: View, inner: range, best: Weighed, head: int, tail: int,
+    lengths: tuple[tuple[int, float], ...],
+) -> Edit:  # fmt: skip
+    written = slice(head, len(best.tokens) - tail)
+    old = [view.symbol(place) for place in inner]
+    near = old[0].text if old else ""
+    new = "".join(view.spelling.written(token, near) for token in best.tokens[written])
+    sure = best.probability * math.exp(math.fsum(best.log_p[written]))
+    first = view.shown[inner.start].symbol if inner.start < len(view.shown) else None
+    place = len(view.reading.symbols) if first is None else first
+    return Edit(place, len(inner), "".join(s.text or "_" for s in old), new, sure, lengths=lengths)

@@ -1,42 +1,46 @@
-"""A correction as JSON.
+"""A correction as JSON, as a diff for a terminal, and as HTML.
+
+The JSON has this form:
 
 {"model": "english-tiny",
-"text": the corrected text, without markup; a gap that stayed one is `_`,
-"characters": how many were read,
-"doubtful": how many of them are more likely wrong than right,
-"edits": [{"begin": 12, "end": 13,          where it stands in the file, in characters from 0
-"line": 1, "column": 13,         the same, as people count
-"old": "m", "new": "rn",
-"probability": 0.93,             of `new`, given everything that was read
-"alternatives": [{"text": "m", "probability": 0.06}],
-"decided": true}]}               false: the text was left as it was read
+ "text": the corrected text without markup; `_` is a gap,
+ "characters": number of characters read,
+ "doubtful": number of characters that are more likely wrong than right,
+ "edits": [{"begin": 12, "end": 13,       offsets in the file, from 0
+            "line": 1, "column": 13,      the same place, from 1
+            "old": "m", "new": "rn",
+            "probability": 0.93,          of `new`, given the whole reading
+            "alternatives": [{"text": "m", "probability": 0.06}],
+            "lengths": [{"longer": 1, "probability": 0.94}],
+            "decided": true}]}            false: the text was not changed
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from html import escape
 from itertools import groupby
 from typing import Any
 
 from rich.text import Text
 
-from dsl.apps.correct.formats.common import places
-from dsl.apps.correct.result import Correction, Edit
+from dsl._util.html import SHADES, page
+from dsl.apps.correct.formats import places
+from dsl.apps.correct.reading import Correction, Edit
 
 SIGNS = {" ": "␣", "\n": "↵", "\t": "⇥", "\r": "␍"}
 CARET = "‸"
-"""Where nothing stood."""
+"""Shown in place of no characters."""
 
 
 def pieces(edits: Iterable[Edit], begin: int, end: int) -> Iterator[range | Edit]:
-    """Give the places of symbols around edits, and the edits, in the order of the text.
+    """Yield unchanged ranges of symbols, and edits, in the order of the text.
 
     Args:
-        edits: Those of the stretch.
-        begin: The first symbol of the stretch.
-        end: The one behind the last.
+        edits: The edits between `begin` and `end`.
+        begin: The first symbol.
+        end: The symbol after the last one.
     """
     for edit in edits:
         assert begin <= edit.place, "edits come in order"
@@ -49,61 +53,19 @@ def pieces(edits: Iterable[Edit], begin: int, end: int) -> Iterator[range | Edit
 
 
 def visible(text: str, *, nothing: str = "") -> str:
-    """Show what an edit is about: white space and what cannot be printed by signs."""
+    """Return a text with signs for white space and unprintable characters."""
     return "".join(SIGNS.get(c, c if c.isprintable() else "\ufffd") for c in text) or nothing
 
 
 def read(edit: Edit) -> str:
-    """Show what stood at the place of an edit: a gap is `_`, and nothing a caret."""
+    """Return the old text of an edit; a gap is `_`, an insertion a caret."""
     return visible(edit.old, nothing="_" * edit.size or CARET)
 
 
 def explained(edit: Edit) -> str:
-    """Say how probable an edit is, and what else could stand there."""
+    """Format the probability of an edit and its alternatives."""
     others = [f"{visible(text, nothing='nothing')} {p:.2f}" for text, p in edit.alternatives]
     return f"{edit.probability:.2f}" + (f"; others: {', '.join(others)}" if others else "")
-
-
-LEVELS = 10
-"""Shades of doubt."""
-LIGHT = {"page": "#ffffff", "ink": "#1f2328", "soft": "#57606a", "rule": "#d0d7de",
-         "old": "#a3150d", "new": "#d5f0dc", "open": "#fde3b0", "doubt": "230 120 0"}  # fmt: skip
-DARK = {"page": "#14171c", "ink": "#e6e8eb", "soft": "#a9b1bb", "rule": "#3a414b",
-        "old": "#ff9d94", "new": "#1d4a2c", "open": "#5a4208", "doubt": "255 170 60"}  # fmt: skip
-LAYOUT = """
-body { font: 16px/1.6 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem;
-  color: var(--ink); background: var(--page); overflow-wrap: anywhere; }
-h1 { font-size: 1.7rem; line-height: 1.2; } h2 { margin-top: 2.5rem; font-size: 1.3rem; }
-.soft, caption { color: var(--soft); } .text { white-space: pre-wrap; font-size: 1.05rem;
-  border: 1px solid var(--rule); border-radius: .4rem; padding: 1rem; }
-a { color: inherit; text-decoration: none; } a:focus-visible { outline: 2px solid currentColor; }
-del { color: var(--old); } ins { background: var(--new); text-decoration: underline; }
-mark { background: var(--open); color: inherit; border-bottom: 2px dotted currentColor; }
-tr:target { outline: 2px solid currentColor; }
-.scroll { overflow-x: auto; } table { border-collapse: collapse; overflow-wrap: normal; }
-td, th { border-bottom: 1px solid var(--rule); padding: .35rem .9rem .35rem 0; text-align: left; }
-.n { text-align: right; font-variant-numeric: tabular-nums; }
-.key span { padding: 0 .4rem; } .key ins, .key mark, .key span { color: var(--ink); }
-@media (max-width: 40rem) { body { margin: 1rem auto; } .text { padding: .6rem; font-size: 1rem; }
-  td, th { padding-right: .5rem; font-size: .85rem; } }
-"""
-
-
-def style() -> str:
-    """Write the style sheet."""
-    shades = "\n".join(
-        f".d{level} {{ background: rgb(var(--doubt) / {level / LEVELS * 0.5:.2f}); }}"
-        for level in range(1, LEVELS + 1)
-    )
-    return (
-        f":root {{ color-scheme: light dark; {_variables(LIGHT)} }}\n"
-        f"@media (prefers-color-scheme: dark) {{ :root {{ {_variables(DARK)} }} }}\n"
-        f"{shades}{LAYOUT}"
-    )
-
-
-def _variables(colours: Mapping[str, str]) -> str:
-    return " ".join(f"--{name}: {colour};" for name, colour in colours.items())
 
 
 CONTEXT = 40
@@ -112,7 +74,7 @@ OLD, NEW, OPEN, SOFT = "red strike", "bold green", "bold yellow", "dim"
 
 
 def as_diff(correction: Correction) -> Text:
-    """Show the lines that hold edits, and say of each edit how probable it is."""
+    """Return the lines that hold edits, and a note with the probability of each edit."""
     begins = [correction.span(edit)[0] for edit in correction.edits]
     where = list(places(correction.reading.source, begins))
     lines, first = Text(), 0
@@ -128,7 +90,7 @@ def as_diff(correction: Correction) -> Text:
 
 
 def _windows(correction: Correction) -> Iterator[tuple[int, int, int]]:
-    """Give stretches of symbols around edits, and how many edits each has; none overlap."""
+    """Yield ranges of symbols around edits, without overlaps, with the number of edits."""
     begin = end = count = 0
     for edit in correction.edits:
         first = _reach(correction, edit.place, -1)
@@ -144,7 +106,7 @@ def _windows(correction: Correction) -> Iterator[tuple[int, int, int]]:
 
 
 def _reach(correction: Correction, place: int, step: int) -> int:
-    """Walk from a place to the end of its line, or as far as is shown."""
+    """Return the end of the line, or of the context, in one direction."""
     symbols = correction.reading.symbols
     for _ in range(CONTEXT):
         beside = place if step > 0 else place - 1
@@ -155,7 +117,7 @@ def _reach(correction: Correction, place: int, step: int) -> int:
 
 
 def _line(correction: Correction, edits: Sequence[Edit], begin: int, end: int) -> Text:
-    """Show a stretch of the text with its edits."""
+    """Return a range of the text with its edits."""
     shown = Text()
     for piece in pieces(edits, begin, end):
         if isinstance(piece, range):
@@ -173,7 +135,7 @@ def _line(correction: Correction, edits: Sequence[Edit], begin: int, end: int) -
 
 
 def _note(edit: Edit, where: tuple[int, int]) -> Text:
-    """Say what one edit is."""
+    """Return a note about one edit."""
     mark = "" if edit.decided else "?"
     note = Text().append(f"  {where[0]}:{where[1]}  ", SOFT)
     note.append(read(edit), OLD if edit.decided else "")
@@ -182,32 +144,14 @@ def _note(edit: Edit, where: tuple[int, int]) -> Text:
     return note.append(f"  {explained(edit)}\n", SOFT)
 
 
-PAGE = """<!DOCTYPE html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<title>{title}</title>
-<style>
-{style}</style>
-</head>
-<body>
-<h1>{title}</h1>
-<p class="soft">{summary}</p>
-<p class="key soft">{key}</p>
-<div class="text">{text}</div>
-{table}</body>
-</html>
-"""
-KEY = (
-    "<del>as it was read</del> <ins>as it is now</ins> <mark>left undecided</mark> doubt: "
-    + "".join(f'<span class="d{level}">{level / LEVELS:.1f}</span>' for level in (1, 4, 7, 10))
+KEY = "<del>as read</del> <ins>corrected</ins> <mark>undecided</mark> doubt: " + "".join(
+    f'<span class="d{level}">{level / SHADES:.1f}</span>' for level in (1, 4, 7, 10)
 )
-TABLE = """<h2>Changes</h2>
-<div class="scroll" tabindex="0">
+TABLE = """<h{level}>Changes</h{level}>
+<div class="scroll" tabindex="0" role="region" aria-label="Changes">
 <table>
-<thead><tr><th class="n">Line</th><th class="n">Column</th><th>Read</th><th>Now</th>
-<th class="n">Probability</th><th>Others</th></tr></thead>
+<thead><tr><th class="n">Line</th><th class="n">Column</th><th>Read</th>
+<th class="n">Confidence</th><th>Now</th><th class="n">Probability</th><th>Others</th></tr></thead>
 <tbody>
 {rows}
 </tbody>
@@ -217,11 +161,16 @@ TABLE = """<h2>Changes</h2>
 
 
 def as_html(correction: Correction, title: str = "Corrected text") -> str:
-    """Write the page.
+    """Return a whole page under a title, such as the name of the file."""
+    return page(title, section(correction))
+
+
+def section(correction: Correction, level: int = 2) -> str:
+    """Return the part of a page that shows a correction: the text, and a table of the changes.
 
     Args:
-        correction: What is shown.
-        title: What the page is called, such as the name of the file.
+        correction: The correction.
+        level: The level of the heading above the table.
     """
     decided = len(correction.decided)
     summary = (
@@ -229,13 +178,11 @@ def as_html(correction: Correction, title: str = "Corrected text") -> str:
         f"{len(correction.edits) - decided:,} left undecided, in "
         f"{len(correction.reading.symbols):,} characters; by the model {correction.model}."
     )
-    return PAGE.format(
-        title=escape(title),
-        style=style(),
-        summary=escape(summary),
-        key=KEY,
-        text="".join(_text(correction)),
-        table=TABLE.format(rows="\n".join(_rows(correction))) if correction.edits else "",
+    rows = "\n".join(_rows(correction))
+    return (
+        f'<p class="soft">{escape(summary)}</p>\n<p class="key soft">{KEY}</p>\n'
+        f'<div class="text box">{"".join(_text(correction))}</div>\n'
+        f"{TABLE.format(level=level, rows=rows) if rows else ''}"
     )
 
 
@@ -251,27 +198,27 @@ def _text(correction: Correction) -> Iterator[str]:
 
 
 def _shaded(correction: Correction, places: range) -> Iterator[str]:
-    """Write symbols that stayed, neighbours of one shade together."""
+    """Write unchanged symbols; neighbours of one shade share an element."""
     symbols = correction.reading.symbols
     for level, run in groupby(places, key=lambda place: _level(correction.doubt[place])):
         text = escape("".join(symbols[place].text or "_" for place in run), quote=False)
         if level:
-            tooltip = f"something else stood here with probability {level / LEVELS:.1f} or so"
+            tooltip = f"wrong with probability {level / SHADES:.1f}"
             yield f'<span class="d{level}" title="{tooltip}">{text}</span>'
         else:
             yield text
 
 
 def _level(doubt: float) -> int:
-    """Round a doubt to a shade; nan, where nobody asked, is none."""
-    return round(doubt * LEVELS) if doubt > 0 else 0
+    """Round a doubt to a shade; 0 for nan, a symbol that was not doubtful."""
+    return round(doubt * SHADES) if doubt > 0 else 0
 
 
 def _edit(edit: Edit) -> str:
     if not edit.decided:
         return f"<mark>{escape(read(edit))}</mark>"
     old = f"<del>{escape(read(edit))}</del>" if edit.size else ""
-    # A line break that is put in breaks the line, too.
+    # an inserted line break also breaks the line
     new = visible(edit.new).replace("␣", " ").replace("↵", "↵\n")
     return old + (f"<ins>{escape(new)}</ins>" if new else "")
 
@@ -282,7 +229,7 @@ def _tooltip(edit: Edit) -> str:
 
 
 def _rows(correction: Correction) -> Iterator[str]:
-    """Write a row for each edit, for those who cannot point at it."""
+    """Write a table row for each edit."""
     begins = (correction.span(edit)[0] for edit in correction.edits)
     where = places(correction.reading.source, begins)
     for number, (edit, (line, column)) in enumerate(zip(correction.edits, where, strict=True), 1):
@@ -290,19 +237,26 @@ def _rows(correction: Correction) -> Iterator[str]:
         others = ", ".join(f"{visible(t, nothing='nothing')} {p:.2f}" for t, p in edit.alternatives)
         cells = (
             f'<td class="n">{line}</td><td class="n">{column}</td>'
-            f"<td>{escape(read(edit))}</td>"
+            f'<td>{escape(read(edit))}</td><td class="n">{_confidence(correction, edit)}</td>'
             f"<td>{now if edit.decided else f'<mark>{now}?</mark>'}</td>"
             f'<td class="n">{edit.probability:.2f}</td><td>{escape(others)}</td>'
         )
         yield f'<tr id="e{number}">{cells}</tr>'
 
 
+def _confidence(correction: Correction, edit: Edit) -> str:
+    """Return the reader's confidence in the least certain character of an edit, if it gave any."""
+    symbols = correction.reading.symbols[edit.place : edit.place + edit.size]
+    stated = [symbol.confidence for symbol in symbols if symbol.confidence is not None]
+    return f"{min(stated):.2f}" if stated else ""
+
+
 DOUBTFUL = 0.5
-"""From this probability on that something else was written, a character is called doubtful."""
+"""Minimum probability of an error at a doubtful character."""
 
 
 def record(correction: Correction) -> dict[str, Any]:
-    """Return a correction as plain data."""
+    """Return a correction as a dictionary."""
     spans = [correction.span(edit) for edit in correction.edits]
     where = places(correction.reading.source, (begin for begin, _ in spans))
     return {
@@ -331,5 +285,5 @@ def record(correction: Correction) -> dict[str, Any]:
 
 
 def as_json(correction: Correction) -> str:
-    """Write a correction as JSON."""
+    """Return a correction as JSON."""
     return json.dumps(record(correction), indent=2, ensure_ascii=False, allow_nan=False)

@@ -1,7 +1,7 @@
-"""How the characters of a text are written with the tokens of a model, and back.
+"""Conversion between the characters of a text and the tokens of a model.
 
-A model knows an alphabet. Characters outside it, line breaks and spacing are shown to it as what
-comes nearest, so that it sees the sentence; they themselves never change.
+Characters outside the model's alphabet, line breaks and spacing are shown to the model as the
+nearest token, so that it sees the sentence. They never change.
 """
 
 from __future__ import annotations
@@ -19,22 +19,22 @@ BREAK = "\n"
 
 @dataclass(frozen=True)
 class Shown:
-    """A token of the model's view of a text, and the symbol it stands for."""
+    """A token that the model sees, and the symbol it stands for."""
 
     token: int
-    """What the model is shown; of a gap, any, since nobody looks at it."""
+    """The token; arbitrary for a gap."""
     symbol: int
-    """The place of the symbol; of several spaces, the first. What stands before and after the
-    whole text belongs to none: -1, and the number of symbols."""
+    """The place of the symbol; for several spaces, of the first. -1 before the text, and the number
+    of symbols after it."""
     fixed: bool
-    """Whether it never changes, because the alphabet cannot say what it stands for."""
+    """Whether it never changes, because the symbol is outside the alphabet."""
 
 
 class Spelling:
-    """The alphabet of a model, and what is shown for characters it lacks."""
+    """The alphabet of a model, and tokens for characters outside it."""
 
     def __init__(self, model: Model) -> None:
-        """Read the alphabet; a model of pieces longer than characters is refused."""
+        """Read the alphabet of a character-level model."""
         specials = model.specials
         letters = {
             token: "" if token in specials else model.decode([token])
@@ -42,7 +42,7 @@ class Spelling:
         }
         if long := [text for text in letters.values() if len(text) > 1]:
             raise ValueError(
-                f"text is corrected character by character; {model.name} has tokens such as "
+                f"correction needs a character-level model; {model.name} has tokens such as "
                 f"{long[0]!r}"
             )
         self.letters: dict[int, str] = letters
@@ -50,20 +50,19 @@ class Spelling:
         self.name = model.name
 
     def token(self, text: str) -> int | None:
-        """Return the token of a character as it is, or in small letters; None if there is none."""
+        """Return the token of a character, or of its lower case; None if there is none."""
         return self.tokens.get(text, self.tokens.get(text.lower()))
 
     def written(self, token: int, old: str) -> str:
-        """Return the character of a token, in capitals if the old one had to be made small."""
+        """Return the character of a token, in upper case if the old one had to be lowered."""
         text = self.letters[token]
         smaller = old not in self.tokens and old.lower() in self.tokens
         return text.upper() if smaller else text
 
     def shown(self, symbols: Sequence[Symbol], part: range) -> list[Shown]:
-        """Return the model's view of a part of a text; spacing is one space, a blank line a break.
+        """Return the tokens of a part of a text; spacing is one space, a blank line a break.
 
-        Before and after the whole text stands a break, so that the model knows where it begins and
-        ends.
+        The whole text is between two breaks, so that the model sees where it begins and ends.
         """
         edge = self.tokens.get(BREAK, self.tokens.get(" "))
         view: list[Shown] = []
@@ -94,5 +93,5 @@ class Spelling:
 
     def _blank(self, text: str) -> int:
         if text not in self.tokens:
-            raise ValueError(f"{self.name} does not know {text!r}, so it cannot read this text")
+            raise ValueError(f"{self.name} cannot read this text: it has no token for {text!r}")
         return self.tokens[text]

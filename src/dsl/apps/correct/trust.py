@@ -1,7 +1,8 @@
-"""Measured meaning of Tesseract's confidences (`python -m benchmarks trust --texts 48`, seed 0).
+"""Calibration of confidences: fitted on labelled text, and measured for Tesseract.
 
-Tesseract 5.3 read worn pages of held-out English; docs/correcting.md says how they were made. Other
-pages, languages and versions may differ: `dsl correct --fit` measures yours.
+The measured maps come from `python -m benchmarks trust --texts 48`, seed 0: Tesseract 5.3 read worn
+pages of held-out English (docs/correcting.md). Other pages, languages and versions may differ;
+`dsl correct --fit` fits a map to yours.
 """
 
 from __future__ import annotations
@@ -18,34 +19,35 @@ import numpy as np
 
 from dsl._util import config as strict
 from dsl._util import files
+from dsl._util.isotonic import pooled
 from dsl._util.validate import probability
 from dsl.apps.correct.reading import Reading
 from dsl.data import fold
 
 LONGEST = 20_000
-"""Characters of a text that is aligned at once: its table has that many squared bytes at most."""
+"""Maximum length of an aligned text; the table takes its square in bytes."""
 
 
 @dataclass(frozen=True)
 class Step:
-    """A character of each side, or of one only."""
+    """A character of both texts, or of one."""
 
     read: int | None
-    """The place in what was read; None if a character was lost."""
+    """The place in the text as read; None if a character was lost."""
     written: int | None
-    """The place in what was written; None if one was added."""
+    """The place in the text as written; None if a character was added."""
 
 
 def align(read: Sequence[Any], written: Sequence[Any]) -> list[Step]:
-    """Return an alignment with the fewest changes, from the beginning on.
+    """Return an alignment with the fewest changes.
 
     Args:
         read: Characters, or words.
-        written: Likewise.
+        written: Characters, or words.
     """
     if max(len(read), len(written)) > LONGEST:
         raise ValueError(
-            f"texts of at most {LONGEST:,} characters are aligned at once, "
+            f"an aligned text must have at most {LONGEST:,} characters, "
             f"got {len(read):,} and {len(written):,}: align them page by page"
         )
     symbols = {symbol: number for number, symbol in enumerate({*read, *written})}
@@ -58,7 +60,7 @@ def align(read: Sequence[Any], written: Sequence[Any]) -> list[Step]:
         across = row[:-1] + (other != symbol)
         added = row + 1
         best = np.concatenate([added[:1], np.minimum(across, added[1:])])
-        # a lost character costs one more than the place before: a running minimum does them all
+        # a lost character costs 1 more than the place before it, so a running minimum covers all
         following = np.minimum.accumulate(best - places) + places
         moves[i + 1, 1:] = np.where(across == following[1:], BOTH, LOST)
         moves[i + 1, 1:][(added[1:] == following[1:]) & (across != following[1:])] = ADDED
@@ -79,7 +81,7 @@ def _back(moves: np.ndarray) -> Iterator[Step]:
 
 
 def distance(read: Sequence[Any], written: Sequence[Any]) -> int:
-    """Count the fewest changes that make one of the other."""
+    """Return the edit distance."""
     return sum(
         step.read is None or step.written is None or read[step.read] != written[step.written]
         for step in align(read, written)
@@ -87,24 +89,24 @@ def distance(read: Sequence[Any], written: Sequence[Any]) -> int:
 
 
 FEWEST = 200
-"""Characters from which on a fit says something."""
+"""Minimum number of characters for a fit."""
 BANDS = 24
-"""Bands of confidence in which a fit counts: as many wrong characters in each."""
+"""Bands of confidence of a fit, with an equal number of wrong characters each."""
 
 
 @dataclass(frozen=True)
 class Trust:
-    """What stated confidences mean: a line through the given points, level beyond them."""
+    """A calibration map: linear between the given points, constant beyond them."""
 
     stated: tuple[float, ...] = (0.0, 1.0)
-    """Confidences, from the lowest to the highest."""
+    """Stated confidences, in rising order."""
     true: tuple[float, ...] = (0.0, 1.0)
-    """How many of the characters of each are right; never fewer at a higher one."""
+    """The share of correct characters at each of them; never falls."""
 
     def __post_init__(self) -> None:
         if not self.stated or len(self.stated) != len(self.true):
             raise ValueError(
-                "stated and true confidences come in pairs, "
+                "stated and true must have the same length, at least 1, "
                 f"got {len(self.stated)} and {len(self.true)}"
             )
         for name in ("stated", "true"):
@@ -115,7 +117,7 @@ class Trust:
                 raise ValueError(f"{name} confidences must rise, got {list(points)}")
 
     def __call__(self, confidence: float) -> float:
-        """Return the probability that a character of this confidence was read rightly."""
+        """Return the probability that a character with this confidence is correct."""
         after = bisect_right(self.stated, confidence)
         if after in (0, len(self.stated)):
             return self.true[max(0, after - 1)]
@@ -126,13 +128,13 @@ class Trust:
         return begin + (end - begin) * (confidence - low) / (high - low)
 
     def write(self, path: Path) -> None:
-        """Keep it in a file."""
+        """Write the map to a file."""
         values = {"stated": self.stated, "true": self.true}
         files.write_text(path, json.dumps(values, indent=2) + "\n")
 
     @classmethod
     def read(cls, path: Path) -> Trust:
-        """Read it from a file."""
+        """Read a map from a file."""
         if not path.is_file():
             raise FileNotFoundError(f"no fitted confidence at {path}")
         values = files.parse_json(path.read_bytes(), str(path))
@@ -142,15 +144,15 @@ class Trust:
 
 
 AS_STATED = Trust()
-"""Confidences that mean what they say."""
+"""The identity: confidences as stated."""
 
 
 def labelled(reading: Reading, written: str) -> list[tuple[float, bool]]:
-    """Return the confidence of every character that has one, and whether it was read rightly.
+    """Return the confidence of every character that has one, and whether it is correct.
 
     Args:
-        reading: What was read, of one page.
-        written: What is truly written there.
+        reading: One page as read.
+        written: The true text of the page.
     """
     read = [_looks(symbol.text) for symbol in reading.symbols]
     found = []
@@ -163,38 +165,36 @@ def labelled(reading: Reading, written: str) -> list[tuple[float, bool]]:
 
 
 def _looks(text: str) -> str:
-    """Fold a character as models do: a curly quote is no wrong one, nor is a break for a space."""
+    """Fold a character as models do, so that curly quotes and line breaks are not errors."""
     folded = fold(text)
     return " " if folded.isspace() else folded if len(folded) == 1 else text
 
 
 def fit(sample: Sequence[tuple[float, bool]]) -> Trust:
-    """Find the map that never falls and under which the labels are likeliest (isotonic regression).
+    """Fit a map by isotonic regression.
 
     Args:
-        sample: Confidences, and whether each was right.
+        sample: Confidences, and whether each character is correct.
     """
     if len(sample) < FEWEST:
         raise ValueError(
             f"a fit needs at least {FEWEST} characters with a confidence, got {len(sample)}"
         )
-    pooled: list[Band] = []
-    for band in _bands(sorted(sample)):
-        pooled.append(band)
-        while len(pooled) > 1 and pooled[-2].true >= pooled[-1].true:
-            high, low = pooled.pop(), pooled.pop()
-            pooled.append(Band(low.count + high.count, low.right + high.right, low.sum + high.sum))
-    return Trust(tuple(b.stated for b in pooled), tuple(b.true for b in pooled))
+    bands = pooled(_bands(sorted(sample)), Band.__add__, lambda low, high: low.true >= high.true)
+    return Trust(tuple(b.stated for b in bands), tuple(b.true for b in bands))
 
 
 @dataclass(frozen=True)
 class Band:
-    """Characters of neighbouring confidences."""
+    """Characters with similar confidences."""
 
     count: int
     right: int
     sum: float
-    """Of their confidences."""
+    """The sum of their confidences."""
+
+    def __add__(self, other: Band) -> Band:
+        return Band(self.count + other.count, self.right + other.right, self.sum + other.sum)
 
     @property
     def stated(self) -> float:
@@ -203,12 +203,12 @@ class Band:
 
     @property
     def true(self) -> float:
-        """The share of right ones, half a character being counted as wrong and half as right."""
+        """The share of correct characters, smoothed by half a correct and half a wrong one."""
         return (self.right + 0.5) / (self.count + 1)
 
 
 def _bands(sample: Sequence[tuple[float, bool]]) -> list[Band]:
-    """Cut a sorted sample where a share of the wrong ones is passed; ties stay together."""
+    """Cut a sorted sample into bands with an equal number of wrong ones; ties stay together."""
     wrong = sum(not right for _, right in sample)
     share = max(1.0, wrong / BANDS)
     found: list[Band] = []
@@ -227,7 +227,7 @@ def _bands(sample: Sequence[tuple[float, bool]]) -> list[Band]:
 
 
 CHARACTERS, WORDS = "tesseract-characters", "tesseract-words"
-"""Confidences of single characters, and of whole words."""
+"""Scales: confidences of single characters, and of whole words."""
 
 MEASURED = {
     CHARACTERS: Trust(
@@ -254,5 +254,5 @@ BELIEVED = {
         ),
     ),
 }  # fmt: skip
-"""How many of the changes that the default model proposes to such characters are right, by the
-probability that it states: `python -m benchmarks belief --texts 16`, seed 0."""
+"""Calibration of the edit probabilities of the default model for such characters:
+`python -m benchmarks belief --texts 16`, seed 0."""

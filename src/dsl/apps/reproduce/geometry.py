@@ -10,13 +10,13 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from dsl._util.extras import require
+from dsl.apps.reproduce.charts import panels
 from dsl.models import DSLModel
 
 
 @dataclass(frozen=True, eq=False)
 class Rays:
-    """What the converter makes of γ x_v, for some tokens v at some SNRs γ."""
+    """The converter's output for γ x_v, at tokens v and SNRs γ."""
 
     snr: Float[Tensor, "s"]
     tokens: Int[Tensor, "n"]
@@ -27,27 +27,27 @@ class Rays:
 
     @property
     def target_probability(self) -> Float[Tensor, "s n"]:
-        """q(v | γ x_v): how much of the token's own row is in the mixture."""
+        """q(v | γ x_v), the weight of the token's own row in the mixture."""
         index = self.tokens.expand(len(self.snr), -1).unsqueeze(-1)
         return self.weights.gather(-1, index).squeeze(-1)
 
     @property
     def recovered(self) -> Float[Tensor, "s"]:
-        """The share of tokens that outweigh all others and [MASK] on their own ray."""
+        """The share of tokens that have the largest weight, [MASK] included, on their own ray."""
         return (self.weights.argmax(dim=-1) == self.tokens).double().mean(dim=-1)
 
     def principal_plane(self) -> Float[Tensor, "s n 2"]:
-        """Project the mixtures on the plane they vary most in, the mask's end at the origin."""
+        """Project the mixtures on their first two principal components, with [MASK] at 0."""
         rows = self.mixtures.flatten(0, 1).double()
         _, _, axes = torch.linalg.svd(rows - rows.mean(dim=0), full_matrices=False)
-        axes = axes[:2] * axes[:2].sum(dim=1, keepdim=True).sign()  # a sign that is no accident
+        axes = axes[:2] * axes[:2].sum(dim=1, keepdim=True).sign()  # make the sign unique
         plane: Tensor = (self.mixtures.double() - self.mixtures[0].double().mean(dim=0)) @ axes.T
         return plane
 
 
 @torch.no_grad()
 def rays(model: DSLModel, tokens: Sequence[int], snr: Float[Tensor, "s"]) -> Rays:
-    """Send every token's embedding through the converter at every SNR."""
+    """Apply the converter to every token's embedding at every SNR."""
     codebook = model.codebook
     chosen = torch.as_tensor(tokens, device=codebook.device)
     gamma = snr.to(codebook)
@@ -59,37 +59,22 @@ def rays(model: DSLModel, tokens: Sequence[int], snr: Float[Tensor, "s"]) -> Ray
 def geometry(rays: Rays, names: Sequence[str], path: Path) -> None:
     """Draw both panels; `names` are the texts of the tokens.
 
-    The paper projects with t-SNE. Principal components keep straight what is straight and have
-    no parameters, so two runs draw the same picture.
+    The paper projects with t-SNE. Principal components keep lines straight and have no parameters,
+    so two runs draw the same picture.
     """
-    require("matplotlib", extra="figures")
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-    from matplotlib.colors import LogNorm
-
-    figure, (left, right) = pyplot.subplots(1, 2, figsize=(10, 4.2))
     plane, snr = rays.principal_plane(), rays.snr.double()
-    for column, name in enumerate(names):
-        x, y = plane[:, column].unbind(dim=-1)
-        left.plot(x, y, color="#cccccc", linewidth=0.8, zorder=1)
-        dots = left.scatter(
-            x, y, c=snr, norm=LogNorm(float(snr[0]), float(snr[-1])), s=9, cmap="viridis", zorder=2
-        )
-        left.annotate(name, (float(x[-1]), float(y[-1])), fontsize=9)
-    left.set_xlabel("first principal component")
-    left.set_ylabel("second principal component")
-    left.set_title("converter output along γ·x, from [MASK]", fontsize=10)
-    figure.colorbar(dots, ax=left, label="SNR γ")
-
-    right.plot(snr, rays.recovered, label="top-1 recovery")
-    right.plot(snr, rays.target_probability.double().mean(dim=1), label="target probability")
-    right.set_xscale("log")
-    right.set_xlabel("SNR γ")
-    right.set_title(f"mean of {len(names)} tokens", fontsize=10)
-    right.grid(alpha=0.3)
-    right.legend(fontsize=8)
-    figure.tight_layout()
-    figure.savefig(path, metadata={"Date": None} if path.suffix == ".svg" else None)
-    pyplot.close(figure)
+    with panels(path, 2, 10.0, 4.2) as (figure, (left, right)):
+        for column, name in enumerate(names):
+            x, y = plane[:, column].unbind(dim=-1)
+            left.plot(x, y, color="#cccccc", linewidth=0.8, zorder=1)
+            dots = left.scatter(x, y, c=snr, norm="log", s=9, cmap="viridis", zorder=2)
+            left.annotate(name, (float(x[-1]), float(y[-1])), fontsize=9)
+        left.set(xlabel="first principal component", ylabel="second principal component")
+        left.set_title("converter output along γ·x, from [MASK]", fontsize=10)
+        left.grid(False)
+        figure.colorbar(dots, ax=left, label="SNR γ")
+        right.plot(snr, rays.recovered, label="top-1 recovery")
+        right.plot(snr, rays.target_probability.double().mean(dim=1), label="target probability")
+        right.set(xscale="log", xlabel="SNR γ")
+        right.set_title(f"mean of {len(names)} tokens", fontsize=10)
+        right.legend(fontsize=8)

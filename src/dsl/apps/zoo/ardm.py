@@ -1,27 +1,25 @@
-"""ARDM's parallel sampler: T steps, cut where the losses of the network say it costs least.
+"""ARDM: order-agnostic autoregression with a parallel sampler (Hoogeboom et al., 2021).
 
-With k of l tokens known in random places, a masked token costs ℓ_k nats in the mean. A step that
-reveals j tokens at once costs j ℓ_k, though one at a time they would cost less; where to cut is
-found by dynamic programming (Hoogeboom et al., 2021, after Watson et al., 2021).
+With k of l tokens known at random positions, a masked token costs ℓ_k nats on average. A step that
+reveals j tokens at once costs j ℓ_k. Training tracks ℓ_k, and the sampler finds the cheapest T
+steps by dynamic programming (after Watson et al., 2021).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import ClassVar, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Float, Int
-from torch import Tensor, nn
+from torch import Tensor
 
 from dsl.conditioning import innermost
 from dsl.core import MASK, Denoiser, Endpoints, Mask, Randomness, Streams, Tokens, permutation
 from dsl.families import (
-    Family,
-    Level,
     Loss,
-    Masked,
+    MaskedFamily,
     MdlmModel,
     MdlmShape,
     Objective,
@@ -31,16 +29,15 @@ from dsl.families import (
     surprise,
     tallied,
 )
-from dsl.likelihoods import Effort, Estimator, Roar
 from dsl.samplers import Draw, Reveal, State, require_steps, until_done
 
 
 @dataclass(frozen=True)
 class ArdmOptions:
-    """What ARDM's objective leaves open."""
+    """Options of ARDM's objective."""
 
     decay: float = 0.999
-    """How much of the losses by number of known tokens is kept at every step."""
+    """Decay per step of the running losses ℓ_k."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.decay < 1:
@@ -48,7 +45,7 @@ class ArdmOptions:
 
 
 class ArdmModel(MdlmModel):
-    """MDLM's network, tensor for tensor, and what training found a token to cost it."""
+    """MDLM's network, tensor for tensor, and running sums of its losses by known tokens."""
 
     known_losses: Tensor
     known_counts: Tensor
@@ -60,10 +57,9 @@ class ArdmModel(MdlmModel):
 
     @property
     def loss_by_known(self) -> Float[Tensor, "n"]:
-        """The mean loss of a masked token when k tokens are known; an even fall if never trained.
+        """The mean loss of a masked token when k tokens are known; linear if never trained.
 
-        Knowing more never costs more, so noise that says otherwise is averaged away: dynamic
-        programming would find and exploit it.
+        It is made non-increasing by averaging: dynamic programming would exploit noise.
         """
         counts = self.known_counts
         if not bool((counts > 0).all()):
@@ -81,7 +77,7 @@ class ArdmObjective(Objective):
         self.model, self.config = model, config
 
     def forward(self, tokens: Tokens, streams: Streams, places: range, batch: int) -> Loss:
-        """Show each sequence its own number of tokens, stratified over the global batch."""
+        """Draw the number of known tokens of each sequence, stratified over the global batch."""
         b, length = tokens.shape
         u = stratified(streams, places, batch, tokens.device, torch.float64)
         k = (u * length).long().clamp(max=length - 1)
@@ -92,7 +88,7 @@ class ArdmObjective(Objective):
         return Loss(weighted.sum(), counted(tokens), parts, self._by_known(losses, k))
 
     def _by_known(self, losses: Float[Tensor, "b l"], k: Tensor) -> Float[Tensor, "n"]:
-        """Add up the mean losses of masked tokens by how many are known, and count them."""
+        """Return sums and counts of the mean masked losses by number of known tokens."""
         length, n = losses.shape[1], self.model.config.model_length
         at = (k * n // length).squeeze(1)
         mean = (losses.detach().sum(dim=1, keepdim=True) / (length - k)).squeeze(1).double()
@@ -100,52 +96,37 @@ class ArdmObjective(Objective):
         return torch.cat([sums, torch.bincount(at, minlength=n).to(sums)])
 
     def learn(self, sums: Float[Tensor, "n"]) -> None:
-        """Take the losses of the step into the network's."""
+        """Add the losses of the step to the running sums."""
         kept = (self.model.known_losses, self.model.known_counts)
         for own, new in zip(kept, sums.chunk(2), strict=True):
             own.mul_(self.config.decay).add_(new.to(own))
 
 
-class ArdmFamily(Family):
+class ArdmFamily(MaskedFamily):
     """Order-agnostic autoregression."""
 
     name = "ardm"
     summary = "order-agnostic autoregression: every masked path, and steps planned by its losses"
-    Shape = MdlmShape
     Options = ArdmOptions
-    protocol = Denoiser
-    validated = ("roar",)
-
-    def build(self, shape: MdlmShape) -> nn.Module:
-        """Make an untrained network."""
-        return ArdmModel(shape)
+    Network = ArdmModel
 
     def objective(self, network: ArdmModel, options: ArdmOptions) -> Objective:
         """Train by the bound over all orders."""
         return ArdmObjective(network, options)
 
-    def estimators(self, network: ArdmModel, effort: Effort) -> Sequence[Estimator]:
-        """Score by ROAR, which is the objective."""
-        return [Roar(effort.replicates, effort.draws, effort.batch_size)]
-
-    def levels(self, network: ArdmModel) -> Sequence[Level]:
-        """Ask at masks only."""
-        return [Masked()]
-
 
 def hidden_losses(model: MdlmModel, tokens: Tokens, hidden: Mask, at: Mask) -> Float[Tensor, "b l"]:
-    """Return -log p(x_i | the tokens not hidden) at the chosen positions and 0 at the others."""
+    """Return -log p(x_i | visible tokens) at the chosen positions and 0 elsewhere."""
     return surprise(model(Endpoints(tokens.masked_fill(hidden, MASK)), at=at), tokens, at)
 
 
 TIE = 1e-6
-"""How much of an evenly falling profile is mixed in: where ℓ is flat all cuts cost the same, and
-this chooses equal steps among them."""
+"""The weight of a linear profile that is added to ℓ. It selects equal steps where ℓ is flat."""
 
 
 @runtime_checkable
 class Profiled(Protocol):
-    """A network that knows what a token costs it."""
+    """A network that has its mean losses by number of known tokens."""
 
     @property
     def loss_by_known(self) -> Float[Tensor, "n"]:
@@ -167,13 +148,13 @@ class Parallel:
     def steps(
         self, denoiser: Denoiser, start: State, *, generator: Randomness = None
     ) -> Iterator[State]:
-        """Reveal in every step the positions that are due, all from one answer."""
+        """Reveal the planned positions of every step from one network call."""
         plan = self.plan(denoiser, start, generator) if start.memory is None else start.memory
         steps = min(self.num_steps, plan.shape[1])
         yield from until_done(denoiser, replace(start, memory=plan), steps, self.draw, generator)
 
     def plan(self, denoiser: Denoiser, state: State, generator: Randomness) -> Int[Tensor, "b l"]:
-        """Draw an order of the masked positions, and say which step reveals each."""
+        """Draw an order of the masked positions, and return the step that reveals each."""
         rank = Reveal("random").plan(state, generator)
         length = rank.shape[1]
         known, row = (~state.masked).sum(dim=1).unique(return_inverse=True)
@@ -186,9 +167,9 @@ class Parallel:
 
 
 def profile(network: object, length: int) -> Float[Tensor, "l"]:
-    """Return the losses a network knows of, stretched to the length; else an even fall to 0.
+    """Return a network's ℓ_k, interpolated to the length; without any, a line that falls to 0.
 
-    An even fall is cheapest in equal steps.
+    For a line, equal steps are cheapest.
     """
     even = 1 - torch.arange(length, dtype=torch.float64) / max(length, 1)
     network = innermost(network)
@@ -201,14 +182,14 @@ def profile(network: object, length: int) -> Float[Tensor, "l"]:
 
 
 def budget(losses: Float[Tensor, "l"], steps: int, known: Iterable[int] = (0,)) -> list[list[int]]:
-    """Return how many tokens each step reveals, so that Σ j ℓ_k over the steps is least.
+    """Return how many tokens each step reveals, such that Σ j ℓ_k over the steps is minimal.
 
-    Every step reveals a token at least, so there are no more steps than masked tokens.
+    Every step reveals at least one token, so there are no more steps than masked tokens.
 
     Args:
         losses: ℓ_k, the mean loss of a masked token when k tokens are known.
         steps: T.
-        known: How many tokens are known at the start; one answer for each.
+        known: Numbers of known tokens at the start; there is one result for each.
     """
     onward = _cheapest(losses, min(steps, len(losses)))
     found = []
@@ -223,9 +204,9 @@ def budget(losses: Float[Tensor, "l"], steps: int, known: Iterable[int] = (0,)) 
 
 
 def _cheapest(losses: Float[Tensor, "l"], steps: int) -> Int[Tensor, "t l"]:
-    """Return how many tokens are best known after the next of t = 1, …, T steps left, from each k.
+    """Return the best k' after the next step, for t = 1, …, T steps left and every k.
 
-    C_t(k) = min over k' > k of (k' - k) ℓ_k + C_{t-1}(k'), and C_0 is 0 at the end only.
+    C_t(k) = min over k' > k of (k' - k) ℓ_k + C_{t-1}(k'); C_0 is 0 at k = l, else infinite.
     """
     length = len(losses)
     k = torch.arange(length + 1, device=losses.device)

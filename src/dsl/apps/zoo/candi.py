@@ -1,18 +1,21 @@
-"""CANDI's sampler: hidden tokens move through the noise, and are revealed one after the other."""
+"""CANDI: masked diffusion whose masked tokens are also seen through Gaussian noise.
+
+The noise falls as tokens are revealed. Network, objective, bound and sampler are for mixtures of
+clean tokens and noisy embeddings.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from dsl.apps.zoo.protocols import Mixed
-from dsl.apps.zoo.timed import TICKS
+from dsl.apps.zoo.timed import TICKS, AtTime, TimedFamily, require_clock
 from dsl.core import (
     MASK,
     Codebook,
@@ -20,6 +23,7 @@ from dsl.core import (
     Linear,
     Logits,
     Mask,
+    Network,
     Noisy,
     Randomness,
     Streams,
@@ -32,7 +36,7 @@ from dsl.core import (
     sphere,
     uniform,
 )
-from dsl.families import Family, Level, Loss, Objective, counted, masked, surprise, tallied
+from dsl.families import Loss, Objective, counted, masked, surprise, tallied
 from dsl.likelihoods import (
     Effort,
     Estimate,
@@ -54,11 +58,39 @@ from dsl.models import (
 from dsl.samplers import Draw, State, require_steps
 
 
+@runtime_checkable
+class Mixed(Network, Protocol):
+    """A network over clean tokens and noisy embeddings, with a time input.
+
+    At time t a token is hidden with probability t; hidden tokens have SNR γ(t).
+    """
+
+    @property
+    def codebook(self) -> Codebook:
+        """The unit-norm embeddings x_v of the tokens."""
+        ...
+
+    def snr_at(self, t: Tensor) -> Tensor:
+        """Return γ(t) of the hidden tokens."""
+        ...
+
+    def snr_slope(self, t: Tensor) -> Tensor:
+        """Return dγ/dt, which is at most 0."""
+        ...
+
+    def at_mixture(self, z: Endpoints, t: Float[Tensor, "b"]) -> Logits:
+        """Return clean-token logits at the given time of each sequence.
+
+        The evidence e of the state is the noisy embedding where a token is masked, and 0 elsewhere.
+        """
+        ...
+
+
 @dataclass(frozen=True)
 class Rank:
-    """γ(t) at which a wrong token outranks the right one with probability r, r linear in t.
+    """γ(t) at which a given wrong token outranks the right one with probability r, linear in t.
 
-    On a simplex of v unit vectors r = Φ(-√(γ v / (2(v - 1)))): at r = ½ nothing is seen.
+    On a simplex of v unit vectors r = Φ(-√(γ v / (2(v - 1)))); r = ½ is pure noise.
     """
 
     vocab_size: int
@@ -99,24 +131,21 @@ class CandiShape(NetworkShape):
     cond_dim: int = 128
     codebook_dim: int = 64
     codebook: Literal["random", "simplex"] = "random"
-    """What the noise is added to; it is not trained. A simplex is the same as one-hot vectors."""
+    """Embeddings that the noise is added to; not trained. A simplex is equivalent to one-hot."""
     rank_min: float = 0.01
-    """How often a wrong token outranks the right one in the noise at t = 0."""
+    """The probability that a wrong token outranks the right one at t = 0."""
     rank_max: float = 0.49
-    """The same at t = 1. Published: 0.25, where the noise still shows half a nat of a token."""
+    """The same at t = 1. Published: 0.25, where the state still carries half a nat per token."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         require_codebook(self.vocab_size, self.codebook_dim, self.codebook)
-        if self.llama is not None:
-            raise ValueError("llama's blocks read no clock, which CANDI's network needs")
-        if self.cond_dim < 1:
-            raise ValueError(f"cond_dim must be at least 1, got {self.cond_dim}")
-        Rank(self.vocab_size, self.rank_min, self.rank_max)  # refuses ranks that make no schedule
+        require_clock(self.cond_dim, self.llama)
+        Rank(self.vocab_size, self.rank_min, self.rank_max)  # raises for invalid ranks
 
 
 class CandiModel(ShapedNetwork):
-    """MDLM's network, told the time, with one layer more: the noisy states beside the mask."""
+    """MDLM's network with a time input, and one more layer that reads the noisy states."""
 
     codebook: Codebook
 
@@ -138,7 +167,7 @@ class CandiModel(ShapedNetwork):
         return self._snr.slope(t)
 
     def at_mixture(self, z: Endpoints, t: Float[Tensor, "b"]) -> Logits:
-        """Return clean-token logits; a hidden token is the mask's row and its scaled state."""
+        """Return clean-token logits; the input of a hidden token is mask row plus scaled state."""
         require_tokens(z.tokens, self.vocab_size, least=MASK)
         assert z.e is not None, "a mixture has the noisy state of every hidden token"
         hidden = z.tokens == MASK
@@ -155,19 +184,19 @@ class CandiModel(ShapedNetwork):
 class MixedBound:
     """-log P ≤ ∫ E Σ_{i hidden} (-log P(x_i | z_t)/t + ½ |γ'(t)| ‖x_i - x̂_i‖²) dt + ½ l γ(1).
 
-    What is bounded is the model that walks back from pure noise: it reveals a hidden token at the
-    rate 1/t from its posterior, and moves the others by x̂ dγ + √dγ ε. The first term is what the
-    reveals cost, the second the Gaussian steps, the last that z at t = 1 is taken for noise of
-    variance γ(1). Without noise, γ = 0, the first is all there is, and it is ROAR's.
+    P is the reverse process from pure noise: it reveals a hidden token at the rate 1/t from its
+    posterior, and moves the others by x̂ dγ + √dγ ε. The first term is the cost of the reveals, the
+    second that of the Gaussian steps, the last that of treating z at t = 1 as noise of variance
+    γ(1). Without noise (γ = 0) only the first term is left, and it is ROAR's.
 
-    The integral is taken over the moments of reveal. With n of l tokens hidden the weight of t is
-    1/n times Beta(n, l - n + 1), the law of the n-th smallest of l uniform numbers: so n is drawn
-    as ROAR draws it, and t is read off the numbers that drew the set.
+    The integral is over the times of reveals. With n of l tokens hidden, the weight of t is 1/n
+    times Beta(n, l - n + 1), the distribution of the n-th smallest of l uniform numbers. So n is
+    drawn as in ROAR, and t is one of the uniform numbers that choose the hidden set.
     """
 
     replicates: int = 8
     draws: int = 8
-    """States in a replicate, the number of hidden tokens stratified as in ROAR."""
+    """States per replicate; the number of hidden tokens is stratified as in ROAR."""
     batch_size: int = 256
     label: ClassVar[str] = "mixed-bound"
     kind: ClassVar[Kind] = "bound"
@@ -187,7 +216,7 @@ class MixedBound:
     def terms(
         self, denoiser: Mixed, tokens: Tokens, *, generator: Randomness = None
     ) -> tuple[Estimate, Estimate]:
-        """Estimate what the reveals cost, and what the Gaussian steps do."""
+        """Estimate the cost of the reveals, and that of the Gaussian steps."""
         b, length = tokens.shape
         hidden, t, weight = self._states(b, length, generator, tokens.device)
         many = hidden.shape[:3]
@@ -226,15 +255,15 @@ class MixedBound:
 
 @dataclass(frozen=True)
 class CandiOptions:
-    """What CANDI's objective leaves open."""
+    """Options of CANDI's objective."""
 
     loss: Literal["reveals", "bound"] = "reveals"
-    """What is minimised: the cost of the reveals, -log p / t, as published; or that of the Gaussian
-    steps besides, which makes it a bound. The best network is the same."""
+    """The loss: the cost of the reveals, -log p / t, as published; or a bound, which adds the cost
+    of the Gaussian steps. Both have the same optimum."""
 
 
 class CandiObjective(Objective):
-    """What the reveals cost, and the Gaussian steps: the bound without its constant."""
+    """The cost of the reveals and of the Gaussian steps: the bound without its constant."""
 
     model: CandiModel
 
@@ -243,7 +272,7 @@ class CandiObjective(Objective):
         self.model, self.config = model, config
 
     def forward(self, tokens: Tokens, streams: Streams, places: range, batch: int) -> Loss:
-        """Hide tokens of each sequence up to its own time, and ask what they were."""
+        """Hide tokens of each sequence up to its own time, and predict them."""
         at, hidden = masked(Linear(), tokens, streams, places, batch)
         t = at.t
         state = mixture(self.model, tokens, hidden, t.squeeze(1), streams)
@@ -265,7 +294,7 @@ class CandiObjective(Objective):
 def mixture(
     network: Mixed, tokens: Tokens, hidden: Mask, t: Float[Tensor, "b"], generator: Randomness
 ) -> Endpoints:
-    """Show a text with some of its tokens through the noise of a time."""
+    """Replace hidden tokens by their noisy embeddings at a time."""
     x = network.codebook[tokens]
     snr = network.snr_at(t).unsqueeze(1) * hidden
     return Endpoints(
@@ -274,43 +303,33 @@ def mixture(
 
 
 @dataclass(frozen=True)
-class AtMixture:
-    """Tokens are hidden as by a time, and asked about through its noise."""
-
-    t: float
-
-    @property
-    def label(self) -> str:
-        """The time."""
-        return f"t={self.t:g}"
+class AtMixture(AtTime):
+    """A share t of the tokens hidden, and seen through the noise of time t."""
 
     def ask(
         self, network: Any, tokens: Tokens, *, generator: Streams
     ) -> tuple[Float[Tensor, "n v"], Mask]:
-        """Hide a share t of the tokens, and ask what they were."""
+        """Hide a share t of the tokens, and predict them."""
         at = uniform(tokens.shape, generator=generator, device=tokens.device) < self.t
         times = torch.full((len(tokens),), self.t, device=tokens.device)
         state = mixture(network, tokens, at, times, generator)
         return network.at_mixture(state, times)[at], at
 
 
-class CandiFamily(Family):
-    """Masks and noise."""
+class CandiFamily(TimedFamily):
+    """Masks with Gaussian noise."""
 
     name = "candi"
-    summary = "masked diffusion whose masked tokens shine through noise: its own sampler and bound"
+    summary = "masked diffusion with Gaussian noise on masked tokens: its own sampler and bound"
     Shape = CandiShape
     Options = CandiOptions
+    Network = CandiModel
     protocol = Mixed
     validated = ("mixed-bound",)
-    llama = False
-
-    def build(self, shape: CandiShape) -> nn.Module:
-        """Make an untrained network."""
-        return CandiModel(shape)
+    level = AtMixture
 
     def shape(self, vocab_size: int, length: int, chosen: Mapping[str, Any]) -> NetworkShape:
-        """Complete a shape; the codebook is a simplex where that is affordable."""
+        """Complete a shape; the codebook is a simplex if the vocabulary is small enough."""
         return super().shape(vocab_size, length, {**codebook_for(vocab_size, chosen), **chosen})
 
     def objective(self, network: CandiModel, options: CandiOptions) -> Objective:
@@ -321,10 +340,6 @@ class CandiFamily(Family):
         """Score by the bound of its own process."""
         return [MixedBound(effort.replicates, effort.draws, effort.batch_size)]
 
-    def levels(self, network: CandiModel) -> Sequence[Level]:
-        """Ask at five times."""
-        return [AtMixture(t) for t in (0.1, 0.3, 0.5, 0.7, 0.9)]
-
 
 @dataclass(frozen=True)
 class MixedAncestral:
@@ -332,9 +347,9 @@ class MixedAncestral:
 
     T equal steps of time from noise to tokens, through q(x_s, z_s | x_t, z_t, x̂_0).
 
-    In a step from t to s every hidden token is guessed. A share (t - s)/t of the guesses is
-    revealed; each of the others draws its state on, exactly as the channel would if it were right:
-    z + x dγ + √dγ ε. A single token is thus drawn exactly in any number of steps.
+    A step from t to s draws every hidden token. A share (t - s)/t of them is revealed; the states
+    of the others advance as in the channel, z + x dγ + √dγ ε. A text of one token is therefore
+    drawn exactly in any number of steps.
     """
 
     num_steps: int
@@ -347,7 +362,7 @@ class MixedAncestral:
     def steps(
         self, denoiser: Mixed, start: State, *, generator: Randomness = None
     ) -> Iterator[State]:
-        """Yield the state after every step; z is None when all is revealed.
+        """Yield the state after every step; z is None when every token is revealed.
 
         The SNR of a state is that of its hidden tokens.
         """
@@ -360,7 +375,7 @@ class MixedAncestral:
     def _back(
         self, denoiser: Mixed, state: State, t: float, s: float, generator: Randomness
     ) -> State:
-        """Reveal some of the guesses, and let the others pull the states on."""
+        """Draw hidden tokens, reveal some of them, and advance the states of the others."""
         z = noisy(state)
         shape, device = state.tokens.shape, state.tokens.device
         luck = uniform(shape, generator=generator, dtype=torch.float64, device=device)
@@ -372,7 +387,7 @@ class MixedAncestral:
         gamma_t, gamma_s = denoiser.snr_at(torch.tensor([t, s], dtype=torch.float64)).tolist()
         x = denoiser.codebook.detach().double()[guessed.tokens]
         z = advance(z, x, (gamma_s - gamma_t) * kept.double(), generator=generator)
-        z = z * kept.unsqueeze(-1)  # what is revealed has no noise left
+        z = z * kept.unsqueeze(-1)  # revealed tokens have no state
         reached = guessed.remask(kept)
         if s == 0:
             return replace(reached, z=None, snr=None)
@@ -380,7 +395,7 @@ class MixedAncestral:
 
 
 def noised(denoiser: Mixed, state: State, generator: Randomness) -> State:
-    """Begin with noise of the variance that states have at t = 1, where nothing is pinned."""
+    """Start masked positions with noise of variance γ(1)."""
     d = denoiser.codebook.shape[1]
     shape, device = (*state.tokens.shape, d), state.tokens.device
     first = float(denoiser.snr_at(torch.ones((), dtype=torch.float64)))
@@ -390,13 +405,13 @@ def noised(denoiser: Mixed, state: State, generator: Randomness) -> State:
 
 
 def noisy(state: State) -> Noisy:
-    """Return the states of the hidden tokens; those of the others are 0."""
-    assert state.z is not None, "a walk that is not at its end has noisy states"
+    """Return the states of the hidden tokens; other positions are 0."""
+    assert state.z is not None, "z is set until the last step"
     return state.z
 
 
 def ask_mixed(denoiser: Mixed, state: State, t: float) -> tuple[Float[Tensor, "n v"], State]:
-    """Ask about the hidden tokens, and count the sequences that have any."""
+    """Return logits of the hidden tokens, and count calls of sequences that have any."""
     asked = state.masked.any(dim=1)
     state = replace(state, nfe=state.nfe + asked.long())
     if not asked.any():

@@ -1,7 +1,7 @@
-"""CDCD (Dieleman et al., 2022): VP diffusion trained by cross-entropy at every SNR.
+"""CDCD: VP diffusion trained by cross-entropy at every SNR (Dieleman et al., 2022).
 
-Score interpolation: the network says which token, and x̂ = Σ_v p_v x_v is what the sampler and the
-bound need. Time warping draws SNRs where the cross-entropy falls fastest. Half of a batch is
+Score interpolation: the network predicts token probabilities, and sampler and bound use
+x̂ = Σ_v p_v x_v. Time warping draws SNRs where the cross-entropy falls fastest. Half of a batch is
 self-conditioned.
 """
 
@@ -24,8 +24,8 @@ from dsl.core import Streams, Tokens, observe
 from dsl.families import Loss, Objective, Warp, WarpOptions, counted, stratified, tallied
 
 DIM, T_MIN, T_MAX = 256, 2.0, 300.0
-"""CDCD's noise t beside embeddings of norm √256 is the SNR 256/t² of unit vectors. The paper begins
-at t = 1, the implementation of Plaid's authors, which has its likelihood, at 2."""
+"""CDCD's noise t on embeddings of norm √256 is the SNR 256/t² of unit vectors. The paper starts at
+t = 1; the implementation of Plaid's authors, which reports likelihoods, at 2."""
 
 
 @dataclass(frozen=True)
@@ -38,15 +38,15 @@ class CdcdShape(RecallShape):
 
 @dataclass(frozen=True)
 class CdcdOptions(WarpOptions):
-    """How SNRs are drawn: log-uniformly at first, then where the loss falls fastest."""
+    """Options of time warping: SNRs start log-uniform, then follow the slope of the loss."""
 
     weighted: bool = False
-    """Weigh losses by importance, so that the objective stays that of log-uniform SNRs."""
+    """Weight losses by importance, so that the objective stays that of log-uniform SNRs."""
     bins: int = 100
     floor: float = 0.05
     """The share of draws that stays log-uniform."""
     told: float = 0.5
-    """The share of sequences that are told the network's own first answer."""
+    """The share of sequences that are self-conditioned."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -64,7 +64,7 @@ class CdcdObjective(Objective):
         self.warp = Warp(config)
 
     def learn(self, sums: Float[Tensor, "n"]) -> None:
-        """Let the law of SNRs follow the losses of the step."""
+        """Update the distribution of SNRs with the losses of the step."""
         self.warp.learn(sums)
 
     def forward(self, tokens: Tokens, streams: Streams, places: range, batch: int) -> Loss:
@@ -93,10 +93,7 @@ class CdcdFamily(RecallFamily):
     summary = "VP diffusion trained by cross-entropy at SNRs where it falls fastest"
     Shape = CdcdShape
     Options = CdcdOptions
-
-    def build(self, shape: CdcdShape) -> nn.Module:
-        """Make an untrained network."""
-        return RecallModel(shape)
+    Network = RecallModel
 
     def objective(self, network: RecallModel, options: CdcdOptions) -> Objective:
         """Train by cross-entropy under time warping."""

@@ -1,7 +1,7 @@
-"""D3PM: a discrete process in T steps, undone one by one through q(x_s | x_t, x̂_0).
+"""D3PM: a discrete process in T steps, reversed through q(x_s | x_t, x̂_0) (Austin et al., 2021).
 
-The network is told the time and says x̂_0; what a step does with it is `Kernel.posterior`, the
-joint form of equation 4. The loss is the variational bound, with the paper's auxiliary term.
+The network predicts x̂_0 at a time, and `Kernel.posterior` is the joint form of the paper's
+equation 4. The loss is the variational bound with the paper's auxiliary term.
 """
 
 from __future__ import annotations
@@ -12,35 +12,34 @@ from typing import ClassVar
 
 import torch
 from jaxtyping import Float, Int
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from dsl.apps.zoo.kernel import Kernel, one_hot
-from dsl.apps.zoo.protocols import AtTime, Replaced, Timed
-from dsl.apps.zoo.timed import TimedModel, TimedShape
+from dsl.apps.zoo.timed import Replaced, Timed, TimedFamily, TimedModel, TimedShape
 from dsl.core import MASK, Logits, Randomness, Streams, Tokens, uniform
-from dsl.families import Family, Level, Loss, Objective, counted, stratified, tallied
+from dsl.families import Loss, Objective, counted, stratified, tallied
 from dsl.likelihoods import Effort, Estimate, Estimator, Kind, require_draws, require_logits
 
 TINY = 1e-300
-"""What a probability of 0 is taken for: where p is 0 so is q, and 0/0 must not be a gradient."""
+"""Replaces p = 0 in logarithms. There q is 0 as well, and the gradient must not be 0/0."""
 
 
 @dataclass(frozen=True)
 class Vlb:
     """-log P ≤ Σ_k E KL(q(x_s | x_t, x_0) ‖ q(x_s | x_t, x̂_0)), t = k/T and s = (k-1)/T.
 
-    Step 1 is the reconstruction -log p(x_0 | x_1), for q(x_0 | x_1, x_0) is certain; every
-    replicate has it. The prior's KL(q(x_1 | x_0) ‖ π) is nothing, because every schedule ends at 0.
+    Step 1 is the reconstruction -log p(x_0 | x_1), because q(x_0 | x_1, x_0) is certain; every
+    replicate includes it. The prior term KL(q(x_1 | x_0) ‖ π) is 0: every schedule ends at 0.
     """
 
     timesteps: int = 1000
     """T."""
     replicates: int = 8
     draws: int = 8
-    """Steps in a replicate besides the reconstruction, one in each of as many strata."""
+    """Steps per replicate without the reconstruction, one in each of `draws` strata."""
     power: float = 2.0
-    """k is uniform in k^(1/power): more often where tokens are rarely changed but weigh much."""
+    """k is uniform in k^(1/power), so early steps, where noisy tokens weigh much, are frequent."""
     batch_size: int = 256
     """Sequences in one call of the network."""
     label: ClassVar[str] = "vlb"
@@ -77,12 +76,12 @@ class Vlb:
     def _steps(
         self, tokens: Tokens, generator: Randomness
     ) -> tuple[Float[Tensor, "b n"], Float[Tensor, "b n"]]:
-        """Draw the steps of all replicates, with what each stands for; the last of one is step 1.
+        """Draw the steps of all replicates and their weights; the last of each is step 1.
 
         k - 1 = ⌈(T-1) u^power⌉ has probability ((k-1)/(T-1))^(1/power) - ((k-2)/(T-1))^(1/power).
         """
         b, r, others = len(tokens), self.replicates, self.timesteps - 1
-        m = self.draws if others else 0  # with T = 1 the reconstruction is all
+        m = self.draws if others else 0  # with T = 1 there is only the reconstruction
         device = tokens.device
         u = uniform((b, r, m), generator=generator, dtype=torch.float64, device=device)
         u = (torch.arange(m, device=device) + u) / m
@@ -96,12 +95,13 @@ class Vlb:
 def changed(
     kernel: Kernel, tokens: Tokens, alpha: Float[Tensor, "b"], *, generator: Randomness = None
 ) -> tuple[Tokens, Float[Tensor, "b"]]:
-    """Draw x_t among those that may cost something, and return how likely these are together.
+    """Draw x_t given that it has a mask, and return the probability of that.
 
-    A text without a mask costs nothing: early in an absorbing process it would be all one draws.
-    The first mask is at i with probability α^i (1 - α) / (1 - α^l), and those after it are free.
+    A text without a mask costs nothing, and at early times nearly every draw is one. The first mask
+    is at i with probability α^i (1 - α) / (1 - α^l); later positions are independent. Uniform noise
+    is drawn as it is.
     """
-    if kernel.noise == "uniform":  # a token that is still right costs something, too
+    if kernel.noise == "uniform":  # unchanged tokens have a cost, too
         return kernel.corrupt(tokens, alpha, generator=generator), torch.ones_like(alpha)
     b, length = tokens.shape
     device = tokens.device
@@ -124,19 +124,19 @@ def step_nats(
 ) -> Float[Tensor, "b l"]:
     """Return KL(q(x_s | x_t, x_0) ‖ q(x_s | x_t, x̂_0)) at every position.
 
-    With α_s = 1 it is -log p(x_0 | x_t), the surprise at reading the clean token off at once.
+    With α_s = 1 it is -log p(x_0 | x_t), the cost of drawing the clean token in one step.
 
     Args:
         kernel: The process.
         noisy: x_t.
         tokens: x_0.
-        logits: Those of x̂_0, as precise as the result shall be.
+        logits: Logits of x̂_0, in the precision of the result.
         alpha_t: α at the later time, one for each sequence.
         alpha_s: α at the earlier time, which is larger.
     """
     if kernel.noise == "absorbing":
         return _masked_nats(noisy, tokens, logits, (alpha_s - alpha_t) / (1 - alpha_t))
-    # float64: a KL of order 1/T is the small difference of terms of order 1
+    # float64: a KL of order 1/T is a small difference of terms of order 1
     clean = one_hot(tokens, kernel.vocab_size, torch.float64)
     q = kernel.posterior(noisy, clean, alpha_t, alpha_s)
     p = kernel.posterior(noisy, logits.double().softmax(dim=-1), alpha_t, alpha_s)
@@ -147,7 +147,7 @@ def step_nats(
 def _masked_nats(
     noisy: Tokens, tokens: Int[Tensor, "b l"], logits: Logits, revealed: Float[Tensor, "b"]
 ) -> Float[Tensor, "b l"]:
-    """Charge a mask that is revealed by s for its token; nothing else is uncertain in a step."""
+    """Return the cost of masks revealed by s; nothing else in a step is uncertain."""
     hidden = noisy == MASK
     nats = torch.zeros(tokens.shape, dtype=logits.dtype, device=tokens.device)
     share = revealed.unsqueeze(1).expand(tokens.shape)[hidden].to(logits.dtype)
@@ -156,15 +156,13 @@ def _masked_nats(
 
 
 MOST_STEPS = 1_000_000
-TIMES = (0.25, 0.5, 0.75)
-"""Where networks are calibrated."""
 
 
 @dataclass(frozen=True)
 class D3pmShape(TimedShape):
-    """The shape of D3PM's network; noise and schedule begin as the absorbing runs on text had them.
+    """The shape of D3PM's network; the defaults are those of the paper's absorbing text models.
 
-    Their 1/(T - t + 1) of the tokens left in every step is α = 1 - t.
+    Their 1/(T - t + 1) of the remaining tokens in every step is α = 1 - t.
     """
 
     timesteps: int = 1000
@@ -178,10 +176,10 @@ class D3pmShape(TimedShape):
 
 @dataclass(frozen=True)
 class D3pmOptions:
-    """What the objective leaves open."""
+    """Options of D3PM's objective."""
 
     hybrid: float = 0.01
-    """λ: what the auxiliary -log p(x_0 | x_t) counts beside the KL of a step; 0 leaves it out."""
+    """λ, the weight of the auxiliary term -log p(x_0 | x_t); 0 leaves it out."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.hybrid <= 1e6:
@@ -189,13 +187,13 @@ class D3pmOptions:
 
 
 class D3pmModel(TimedModel):
-    """A network with a time that comes in steps."""
+    """A timed network whose time has T steps."""
 
     config: D3pmShape
 
 
 class D3pmObjective(Objective):
-    """A step of each sequence: T KL(q(x_s | x_t, x_0) ‖ p(x_s | x_t)) - λT log p(x_0 | x_t)."""
+    """One step of each sequence: T KL(q(x_s | x_t, x_0) ‖ p(x_s | x_t)) - λT log p(x_0 | x_t)."""
 
     model: D3pmModel
 
@@ -204,7 +202,7 @@ class D3pmObjective(Objective):
         self.model, self.options = model, options
 
     def forward(self, tokens: Tokens, streams: Streams, places: range, batch: int) -> Loss:
-        """Spend each sequence on one step of T, the steps stratified over the global batch."""
+        """Draw one step of T for each sequence, stratified over the global batch."""
         steps, kernel, alpha = self.model.config.timesteps, self.model.kernel, self.model.alpha
         u = stratified(streams, places, batch, tokens.device, torch.float64).squeeze(1)
         k = (u * steps).floor().clamp(max=steps - 1) + 1
@@ -217,27 +215,23 @@ class D3pmObjective(Objective):
             return Loss(bound.sum(), counted(tokens), parts)
         direct = step_nats(kernel, noisy, tokens, logits, alpha_t, torch.ones_like(alpha_s))
         parts["direct"] = tallied(direct)["all"]
-        # divided by both weights: clipping then treats these gradients as it does any other's
+        # divided by the sum of weights, so that gradient clipping acts as in other families
         return Loss((bound + ratio * direct).sum() / (1 + ratio), counted(tokens), parts)
 
 
-class D3pmFamily(Family):
+class D3pmFamily(TimedFamily):
     """Discrete diffusion in T steps."""
 
     name = "d3pm"
     summary = "discrete diffusion in T steps, by masks or by any token: its own sampler and bound"
     Shape = D3pmShape
     Options = D3pmOptions
-    protocol = Timed
+    Network = D3pmModel
     validated = ("vlb",)
-    llama = False
-
-    def build(self, shape: D3pmShape) -> nn.Module:
-        """Make an untrained network."""
-        return D3pmModel(shape)
+    times = (0.25, 0.5, 0.75)
 
     def protocol_of(self, network: D3pmModel) -> type:
-        """Return `Replaced` for uniform noise: any token may be a wrong one."""
+        """Return `Replaced` for uniform noise, where any token may be wrong."""
         return Replaced if network.kernel.noise == "uniform" else Timed
 
     def objective(self, network: D3pmModel, options: D3pmOptions) -> Objective:
@@ -245,10 +239,6 @@ class D3pmFamily(Family):
         return D3pmObjective(network, options)
 
     def estimators(self, network: D3pmModel, effort: Effort) -> Sequence[Estimator]:
-        """Score by the variational bound; one call of each replicate is the reconstruction."""
+        """Score by the variational bound; one call per replicate is the reconstruction."""
         steps, r, m = network.config.timesteps, effort.replicates, effort.draws
         return [Vlb(steps, r, m - 1, batch_size=effort.batch_size)]
-
-    def levels(self, network: D3pmModel) -> Sequence[Level]:
-        """Ask at a few times."""
-        return [AtTime(t) for t in TIMES]

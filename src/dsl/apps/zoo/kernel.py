@@ -1,7 +1,7 @@
-"""The discrete channel: a token is left alone with probability α, or replaced by noise.
+"""The discrete channel: a token stays with probability α, and is replaced by noise otherwise.
 
 q(x_t | x_0) = α_t δ(x_0) + (1 - α_t) π, where the noise π is a mask (absorbing) or any token
-(uniform). It is to D3PM, SEDD and their kin what `channel.py` is to DSL.
+(uniform). All discrete processes of the zoo use it.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ class Kernel:
 
     @property
     def states(self) -> int:
-        """How many states a token can be in: all tokens, and the mask (the last) if it absorbs."""
+        """The number of states of a token: all tokens and, for absorbing noise, the mask (last)."""
         return self.vocab_size + (self.noise == "absorbing")
 
     def corrupt(
         self, tokens: Tokens, alpha: Float[Tensor, "b"], *, generator: Randomness = None
     ) -> Tokens:
-        """Draw x_t given x_0, a sequence at its own α; a masked position becomes MASK."""
+        """Draw x_t given x_0, with one α for each sequence; masked positions are MASK."""
         shape, device = tokens.shape, tokens.device
         kept = uniform(shape, generator=generator, device=device) < alpha.unsqueeze(1)
         return torch.where(kept, tokens, self.pure(shape, generator=generator, device=device))
@@ -52,7 +52,7 @@ class Kernel:
         return (u * self.vocab_size).long()
 
     def doubtful(self, noisy: Tokens) -> Mask:
-        """Say which tokens may be noise: the masks, if noise masks; else any of them."""
+        """Return which tokens may be noise: masks for absorbing noise, any for uniform noise."""
         return noisy == MASK if self.noise == "absorbing" else torch.ones_like(noisy).bool()
 
     def log_likelihood(self, noisy: Tokens, alpha: Float[Tensor, "b"]) -> Logits:
@@ -86,7 +86,7 @@ class Kernel:
             reach = stay * own + (1 - stay) / self.vocab_size
             joint = reach * (a_s * clean + (1 - a_s) / self.vocab_size)
             return joint / joint.sum(dim=-1, keepdim=True)
-        # a mask comes from a mask, or from a token that was forgotten between s and t
+        # a mask at t was a mask at s, or was masked between s and t
         revealed = (a_s - a_t) / (1 - a_t)
         hidden = torch.cat([revealed * clean, (1 - revealed).expand_as(clean[..., :1])], dim=-1)
         masked = (noisy == MASK).unsqueeze(-1)

@@ -1,8 +1,8 @@
-"""MAC: an any-order model trained on the conditionals that its one way to answer a query needs.
+"""MAC: an any-order model trained on left-to-right queries only (Shih et al., 2022).
 
-A query asks for all tokens outside a set of known ones, or for the tokens of a set alone. An
-any-order model could resolve it in any order; MAC always does it from left to right, and so needs
-2^l - 1 of the l 2^(l-1) univariate conditionals (Shih et al., 2022).
+A query is for all tokens outside a known set, or for the tokens of a set alone. An any-order model
+can answer it in any order. MAC always answers from left to right, so it needs only 2^l - 1 of the
+l 2^(l-1) univariate conditionals.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from typing import Literal
 
 import torch
 from jaxtyping import Float, Int
-from torch import Tensor, nn
+from torch import Tensor
 
 from dsl.apps.zoo.ardm import hidden_losses
-from dsl.core import Denoiser, Mask, Streams, Tokens, permutation, uniform
-from dsl.families import Family, Level, Loss, Masked, MdlmModel, MdlmShape, Objective, stratified
+from dsl.core import Mask, Streams, Tokens, permutation, uniform
+from dsl.families import Loss, MaskedFamily, MdlmModel, Objective, stratified
 from dsl.likelihoods import Causal, Effort, Estimator, Roar
 
 Queries = Literal["conditional", "marginal"]
@@ -25,19 +25,19 @@ Queries = Literal["conditional", "marginal"]
 
 @dataclass(frozen=True)
 class MacOptions:
-    """Which queries a network is tuned for, and what it learns from a state they pass."""
+    """The queries a network is trained for, and the tokens that it predicts in their states."""
 
     queries: Queries = "conditional"
     """conditional: P(all others | a random set of 0 … l-1 tokens). marginal: P(a random set of
-    1 … l tokens); then no state shows the last token, and other orders than the text's go untrained
-    where they know it."""
+    1 … l tokens). Marginal queries never condition on the last token, so other orders are not
+    trained there."""
     targets: Literal["masked", "edge"] = "masked"
-    """masked: every hidden token counts, in the mean, as in the authors' code. edge: the next one
-    alone, which is all that the queries need; then the loss is what a query costs a token."""
+    """masked: the mean over all hidden tokens, as in the authors' code. edge: the next token only,
+    which is all that queries need; the loss is then the cost of a query per token."""
 
 
 class MacObjective(Objective):
-    """-log p(x_i | x_A) at the states A that random queries pass, each as often as they pass it."""
+    """-log p(x_i | x_A) at the states A of random queries, in proportion to their frequency."""
 
     model: MdlmModel
 
@@ -46,7 +46,7 @@ class MacObjective(Objective):
         self.model, self.config = model, config
 
     def forward(self, tokens: Tokens, streams: Streams, places: range, batch: int) -> Loss:
-        """Show each sequence one state of one query, the states stratified over the batch."""
+        """Draw one state of one query for each sequence, stratified over the batch."""
         b, length = tokens.shape
         u = stratified(streams, places, batch, tokens.device, torch.float64)
         v = uniform((b, 1), generator=streams, dtype=torch.float64, device=tokens.device)
@@ -63,41 +63,32 @@ class MacObjective(Objective):
         return Loss(each.sum(), count, parts)
 
 
-class MacFamily(Family):
-    """Any-order autoregression tuned to one order for each query."""
+class MacFamily(MaskedFamily):
+    """Any-order autoregression with one order for each query."""
 
     name = "mac"
-    summary = "any-order autoregression tuned to queries answered left to right: every masked path"
-    Shape = MdlmShape
+    summary = "any-order autoregression trained on left-to-right queries: every masked path"
     Options = MacOptions
-    protocol = Denoiser
+    Network = MdlmModel
     validated = ("causal", "roar")
 
-    def build(self, shape: MdlmShape) -> nn.Module:
-        """Make an untrained network."""
-        return MdlmModel(shape)
-
     def objective(self, network: MdlmModel, options: MacOptions) -> Objective:
-        """Train on the states that queries pass."""
+        """Train on the states of queries."""
         return MacObjective(network, options)
 
     def estimators(self, network: MdlmModel, effort: Effort) -> Sequence[Estimator]:
-        """Score along the canonical order, whose likelihood is MAC's, and over all orders."""
+        """Score from left to right, which is MAC's likelihood, and over all orders."""
         r, m = effort.replicates, effort.draws
         return [Causal(r, m, effort.batch_size), Roar(r, m, effort.batch_size)]
-
-    def levels(self, network: MdlmModel) -> Sequence[Level]:
-        """Ask at masks only."""
-        return [Masked()]
 
 
 def drawn(
     queries: Queries, length: int, u: Float[Tensor, "b 1"], v: Float[Tensor, "b 1"]
 ) -> tuple[Int[Tensor, "b 1"], Int[Tensor, "b 1"]]:
-    """Return how many tokens a state knows, and the size of the set its query is about.
+    """Return the number of known tokens of a state, and the size of its query's set.
 
-    Sizes t are uniform, and a query passes every state between its first and its last once. So
-    the pairs are uniform: over 0 ≤ t ≤ k < l if conditional, over 0 ≤ k < t ≤ l if marginal.
+    Sizes t are uniform, and a query visits every state from its first to its last once. So the
+    pairs are uniform: over 0 ≤ t ≤ k < l if conditional, over 0 ≤ k < t ≤ l if marginal.
     """
     passing = torch.arange(1, length + 1, dtype=torch.float64, device=u.device)
     if queries == "marginal":
@@ -108,6 +99,6 @@ def drawn(
 
 
 def canonical(chosen: Mask) -> Int[Tensor, "b l"]:
-    """Rank the positions in which a query takes them: the chosen first, each from left to right."""
+    """Return each position's rank in a query: chosen positions first, both from left to right."""
     others = chosen.sum(dim=1, keepdim=True) + (~chosen).cumsum(dim=1)
     return torch.where(chosen, chosen.cumsum(dim=1), others) - 1

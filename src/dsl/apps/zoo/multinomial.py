@@ -1,4 +1,4 @@
-"""Multinomial diffusion: D3PM's uniform case, which came before it."""
+"""Multinomial diffusion: D3PM with uniform noise (Hoogeboom et al., 2021)."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from dataclasses import dataclass
 
 from dsl.apps.zoo.d3pm import D3pmFamily, D3pmOptions, D3pmShape
 from dsl.apps.zoo.kernel import Noise
-from dsl.apps.zoo.protocols import Replaced
+from dsl.apps.zoo.timed import Replaced
 from dsl.core import ScheduleName
 
 
 @dataclass(frozen=True)
 class MultinomialShape(D3pmShape):
-    """The shape of a network for tokens that become any other."""
+    """The shape of a network for uniform noise."""
 
     noise: Noise = "uniform"
     schedule: ScheduleName = "late-cosine"
@@ -20,7 +20,7 @@ class MultinomialShape(D3pmShape):
 
 @dataclass(frozen=True)
 class MultinomialOptions(D3pmOptions):
-    """The bound alone, as published; λ brings D3PM's auxiliary term in."""
+    """The bound alone, as published; λ > 0 adds D3PM's auxiliary term."""
 
     hybrid: float = 0.0
 

@@ -1,8 +1,8 @@
-"""Plaid (Gulrajani and Hashimoto, 2023): VP diffusion trained by its likelihood, schedule and all.
+"""Plaid: VP diffusion and its noise schedule, trained by likelihood (Gulrajani & Hashimoto, 2023).
 
-Of Plaid's parts here are the learned law of SNRs and its learned ends, the state's own scores
-added to the logits, self-conditioning of a quarter of the batch, and the loss. The blocks,
-their clock and the unit-norm codebook are the VP family's.
+Implemented are the learned schedule and its end points, the state's own scores added to the
+logits, self-conditioning of a quarter of the batch, and the loss. Blocks, SNR input and unit-norm
+codebook are those of the VP family.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from dsl.families import Loss, Objective, VdmObjective, counted, located
 from dsl.likelihoods import Effort, Estimator, VdmBound, prior
 
 FLOOR = 0.05
-"""The share of draws that stays log-uniform, so that no weight is above 1/FLOOR of theirs."""
+"""The share of draws that stays log-uniform, which bounds the importance weights by 1/FLOOR."""
 
 
 class LearnedSchedule(nn.Module):
     """log γ as a piecewise linear function of u, from log γ_min to log γ_max.
 
-    The knots are even in log γ; learned is how much of u lies between two of them, and, if wanted,
-    where the ends are. Untrained it is log-uniform.
+    The knots are evenly spaced in log γ. The mass of u between knots is learned, and optionally the
+    end points. Untrained, the schedule is log-uniform.
     """
 
     def __init__(self, low: float, high: float, bins: int, *, learn_ends: bool) -> None:
@@ -59,7 +59,7 @@ class LearnedSchedule(nn.Module):
     def forward(
         self, u: Float[Tensor, "*draws"]
     ) -> tuple[Float[Tensor, "*draws"], Float[Tensor, "*draws"]]:
-        """Return γ and dγ/du; they have a gradient for the ends, none for the law."""
+        """Return γ and dγ/du, with gradients for the end points but not for the masses."""
         mass = self.mass.detach().to(u.dtype)
         at, inside = located(mass, u)
         low, high = self.ends.to(u.dtype)
@@ -67,21 +67,21 @@ class LearnedSchedule(nn.Module):
         return snr, snr * (high - low) / (len(mass) * mass[at])
 
     def steering(self, u: Float[Tensor, "b 1"], losses: Float[Tensor, "b 1"]) -> Float[Tensor, ""]:
-        """Return a number whose gradient for the law is that of Σ E[loss²].
+        """Return a number whose gradient for the masses is that of Σ E[loss²].
 
         With q the density of γ and loss = e(γ)/q(γ), E[loss²] = ∫ e²/q dγ. Its gradient is
-        -E[loss² ∇ log q(γ)], γ held: no gradient has to pass the network.
+        -E[loss² ∇ log q(γ)] at fixed γ, so none has to flow through the network.
         """
         at, _ = located(self.mass.detach().to(u.dtype), u)
         return -(losses.detach().square() * self.mass.log()[at]).sum()
 
 
 SNR_FIRST, SNR_LAST = math.exp(-6.0), math.exp(3.0)
-"""Where Plaid's range begins: its γ_1 = 6 and γ_0 = -3 are minus log-SNRs."""
+"""Plaid's initial range: its γ_1 = 6 and γ_0 = -3 are negative log-SNRs."""
 
-HUSHED = 1e-3
-"""How much the law's gradient is scaled down. Adam does not notice, but the clip of the gradient's
-norm would: squared losses are large beside the gradients of the network."""
+LAW_SCALE = 1e-3
+"""Scales the gradient of the schedule. Adam is invariant to it, but squared losses are large and
+would dominate the clipped gradient norm."""
 
 
 @dataclass(frozen=True)
@@ -91,11 +91,11 @@ class PlaidShape(RecallShape):
     snr_min: float = SNR_FIRST
     snr_max: float = SNR_LAST
     learn_range: bool = True
-    """Whether γ_min and γ_max are trained by the bound; else they stay."""
+    """Whether γ_min and γ_max are trained by the bound."""
     bins: int = 32
     """Knots of the learned schedule."""
     evidence_logits: bool = True
-    """Whether a state's own scores ⟨z, x_v⟩ are added to the logits, as Bayes' rule does. In VP's
+    """Whether a state's own scores ⟨z, x_v⟩ are added to the logits, as in Bayes' rule. In VP's
     coordinate they are (α/σ²) ⟨z, x_v⟩."""
 
     def __post_init__(self) -> None:
@@ -106,12 +106,12 @@ class PlaidShape(RecallShape):
 
 @dataclass(frozen=True)
 class PlaidOptions:
-    """How the bound is spent."""
+    """Options of Plaid's objective."""
 
     reconstruction: float = 0.125
     """The share of sequences that are observed at γ_max and reconstructed."""
     told: float = 0.25
-    """The share of sequences that are told the network's own first answer."""
+    """The share of sequences that are self-conditioned."""
 
     def __post_init__(self) -> None:
         require_share(self.told)
@@ -120,7 +120,7 @@ class PlaidOptions:
 
 
 class PlaidModel(RecallModel):
-    """A VP network that carries the law of its SNRs."""
+    """A VP network with its own learned schedule of SNRs."""
 
     config: PlaidShape
 
@@ -136,7 +136,7 @@ class PlaidModel(RecallModel):
         return self.schedule.range
 
     def answer(self, entered: Float[Tensor, "b l h"], z: Noisy, snr: Float[Tensor, "b"]) -> Logits:
-        """Add what each state says of its own token to what the context says."""
+        """Add the scores of each state to the logits from its context."""
         context = super().answer(entered, z, snr)
         if not self.config.evidence_logits:
             return context
@@ -146,7 +146,7 @@ class PlaidModel(RecallModel):
 
 
 class PlaidObjective(VdmObjective):
-    """All three terms of VDM's bound, its SNRs drawn by a law that makes it vary less and less."""
+    """All three terms of VDM's bound, with SNRs from a schedule that learns to reduce variance."""
 
     model: PlaidModel
 
@@ -162,16 +162,16 @@ class PlaidObjective(VdmObjective):
         return torch.where(last, self.model.schedule.ends[1].exp(), snr), slope
 
     def ask(self, z: Noisy, snr: Float[Tensor, "b"], streams: Streams) -> Logits:
-        """Ask; a share of the sequences is told the network's first answer."""
+        """Return logits; a share of the sequences is self-conditioned."""
         return ask_in_training(self.model, z, snr, self.config.told, streams)
 
     def forward(self, tokens: Tokens, streams: Streams, places: range, batch: int) -> Loss:
-        """Return the bound; beside its own gradient it has that of E[loss²] for the law."""
+        """Return the bound, with the gradient of E[loss²] for the schedule."""
         spent = self.spend(tokens, streams, places, batch)
         schedule, count = self.model.schedule, counted(tokens)
         first = prior(schedule.ends[0].exp(), self.model.config.codebook_dim)
         losses = spent.bound.mean(dim=1, keepdim=True).masked_fill(spent.last, 0.0)
-        law = HUSHED * tokens.shape[1] * schedule.steering(spent.u, losses)
+        law = LAW_SCALE * tokens.shape[1] * schedule.steering(spent.u, losses)
         total = spent.bound.sum() + count * first + (law - law.detach())
         parts = spent.parts | {"prior": (count * first.detach(), count)}
         return Loss(total, count, parts)
@@ -184,17 +184,14 @@ class PlaidFamily(RecallFamily):
     summary = "VP diffusion with a learned noise schedule, trained by its likelihood"
     Shape = PlaidShape
     Options = PlaidOptions
-
-    def build(self, shape: PlaidShape) -> nn.Module:
-        """Make an untrained network."""
-        return PlaidModel(shape)
+    Network = PlaidModel
 
     def objective(self, network: PlaidModel, options: PlaidOptions) -> Objective:
-        """Train by the bound, and the law of SNRs by its variance."""
+        """Train the network by the bound, and the schedule by its variance."""
         return PlaidObjective(network, options)
 
     def estimators(self, network: Any, effort: Effort) -> Sequence[Estimator]:
-        """Score by VDM's bound, its SNRs drawn by the learned schedule."""
+        """Score by VDM's bound with SNRs from the learned schedule."""
         return [
             replace(bound, law=network.schedule) if isinstance(bound, VdmBound) else bound
             for bound in super().estimators(network, effort)

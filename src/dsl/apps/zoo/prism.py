@@ -1,15 +1,14 @@
 """PRISM: a masked model that also learns how good each visible token is (Kim et al., 2025).
 
-A masked text is filled at k positions by the model itself. Whether a filled token is the true one
-is a free label, and binary cross-entropy on it has its optimum where the quality of token i of the
-filled text y is P(x_i = y_i | y), the position being one that was filled. With k = 1 that is
-P(x_i = y_i | y without i) exactly. With more, y holds other tokens of the model beside i, drawn
-without sight of it, and the optimum trusts it accordingly less.
+The model fills k masked positions itself, and learns to predict which of these tokens are right.
+The optimum of this binary cross-entropy is P(x_i = y_i | y, i was filled) for token i of the filled
+text y. With k = 1 it equals P(x_i = y_i | y without i). With k > 1, y has other filled tokens that
+were drawn independently of token i, and the optimal quality is lower.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -32,10 +31,8 @@ from dsl.core import (
     uniform,
 )
 from dsl.families import (
-    Family,
-    Level,
     Loss,
-    Masked,
+    MaskedFamily,
     MdlmModel,
     MdlmObjective,
     MdlmOptions,
@@ -43,7 +40,6 @@ from dsl.families import (
     Objective,
     masked,
 )
-from dsl.likelihoods import Effort, Estimator, Roar
 from dsl.models import LayerNorm, zeroed
 from dsl.samplers import Chain, Draw, Sampler, State, ask, require_steps
 
@@ -52,18 +48,18 @@ from dsl.samplers import Chain, Draw, Sampler, State, ask, require_steps
 class Prism:
     """PRISM: reveal at random, and in the second half remask the tokens rated worst.
 
-    Every step reveals equally many tokens, plus as many as were remasked.
+    Every step reveals the same number of tokens, plus the number that it remasks.
 
-    From some step on, each visible token gives a step the chance σ = min(η, σ_max) to take one
-    back, as in ReMDM-cap; the tokens that go are those rated worst by the forward of that step.
+    The number to remask is drawn as in ReMDM-cap, with probability σ = min(η, σ_max) for each
+    visible token. The tokens with the lowest quality in that step are remasked.
     """
 
     num_steps: int
     draw: Draw = Draw()
     eta: float = 0.01
-    """At 0 nothing is taken back: a random order in T parts."""
+    """The remasking probability; 0 reveals in random order in T parts."""
     on: float = 0.5
-    """The share of the steps before tokens are taken back."""
+    """The share of steps without remasking at the start."""
     asks: ClassVar[type] = Rated
 
     def __post_init__(self) -> None:
@@ -74,7 +70,7 @@ class Prism:
     def steps(
         self, denoiser: Denoiser, start: State, *, generator: Randomness = None
     ) -> Iterator[State]:
-        """Yield the state after every step; its memory is how many masks each text began with."""
+        """Yield the state after every step; its memory is the initial number of masks."""
         rated = require_rated(denoiser)
         state = start
         if start.memory is None:
@@ -94,8 +90,8 @@ class Prism:
         eta: float,
         generator: Randomness,
     ) -> State:
-        """Leave so many tokens masked, whatever is taken back."""
-        luck, u = _luck(state, generator), _luck(state, generator)
+        """Make one step that leaves `left` tokens masked."""
+        luck, u = _uniform(state.tokens, generator), _uniform(state.tokens, generator)
         visible = state.free & ~state.masked
         sigma = (left / visible.sum(dim=1).clamp(min=1)).clamp(max=eta).unsqueeze(1)
         count = (visible & (luck < sigma)).sum(dim=1).minimum(left)
@@ -107,21 +103,20 @@ class Prism:
 
 @dataclass(frozen=True)
 class PrismLoop:
-    """Mend a text at a fixed share of masks: fill them, mask what is rated worst, and again.
+    """Correct a text with a fixed share of masks: fill them, mask the worst tokens, repeat.
 
-    One forward tells both, what belongs where masks are and how good the other tokens are. The last
-    step only fills.
+    One network call gives the logits of masks and the quality of tokens. The last step only fills.
     """
 
     num_steps: int
     draw: Draw = Draw()
     share: float = 0.1
-    """Of the tokens that are free, rounded up."""
+    """The share of free tokens that is masked, rounded up."""
     asks: ClassVar[type] = Rated
 
     def __post_init__(self) -> None:
         require_steps(self.num_steps)
-        if not 0 <= self.share <= 0.5:  # above it, no others would be left to mask
+        if not 0 <= self.share <= 0.5:  # above 0.5 there are not enough other tokens to mask
             raise ValueError(f"share must lie in [0, 0.5], got {self.share}")
 
     def steps(
@@ -132,7 +127,7 @@ class PrismLoop:
         state = start
         count = (self.share * state.free.sum(dim=1)).ceil().long()
         for k in range(start.step, self.num_steps):
-            luck, u = _luck(state, generator), _luck(state, generator)
+            luck, u = _uniform(state.tokens, generator), _uniform(state.tokens, generator)
             masked, visible = state.masked, state.free & ~state.masked
             due = count if k + 1 < self.num_steps else torch.zeros_like(count)
             logits, quality, state = rate(rated, state, masked, due > 0)
@@ -145,9 +140,9 @@ class PrismLoop:
 def rate(
     denoiser: Rated, state: State, at: Mask, rated: Bool[Tensor, "b"]
 ) -> tuple[Float[Tensor, "n v"], Float[Tensor, "b l"], State]:
-    """Ask for the logits of the chosen rows, and for the quality of the chosen sequences' tokens.
+    """Return the logits of the chosen rows and the token quality of the chosen sequences.
 
-    Every forward of a sequence counts: one, if the network tells both at once, else two.
+    Counts one call per sequence if the network returns both at once, else two.
     """
     quality = torch.ones_like(state.confidence)
     live = at.any(dim=1) | rated
@@ -175,33 +170,31 @@ def lowest(
     *,
     ties: Float[Tensor, "b l"] | None = None,
 ) -> Mask:
-    """Choose so many positions with the lowest scores; of equal ones, those with the lowest tie."""
+    """Choose the `count` positions with the lowest scores; equal ones by their tie values."""
     score = score.masked_fill(~among, torch.inf)
     first = (score if ties is None else ties).argsort(dim=1, stable=True)
     order = first.gather(1, score.gather(1, first).argsort(dim=1, stable=True))
     return among & (order.argsort(dim=1) < count.unsqueeze(1))
 
 
-def _luck(state: State, generator: Randomness) -> Float[Tensor, "b l"]:
-    return uniform(
-        state.tokens.shape, generator=generator, dtype=torch.float64, device=state.tokens.device
-    )
+def _uniform(tokens: Tokens, generator: Randomness) -> Float[Tensor, "b l"]:
+    return uniform(tokens.shape, generator=generator, dtype=torch.float64, device=tokens.device)
 
 
 @dataclass(frozen=True)
 class PrismOptions:
-    """What PRISM's objective leaves open; constants of the official script for OpenWebText."""
+    """Options of PRISM's objective; the defaults are those of the official OpenWebText script."""
 
     masked: float = 0.5
-    """λ: what the masked loss counts beside that of the quality."""
+    """λ, the weight of the masked loss relative to the quality loss."""
     fill: int = 8
-    """k: how many masked tokens the model fills in, to be judged."""
+    """k, the number of masked tokens that the model fills in."""
     draws: int = 1
-    """How often each masked text is filled anew; each is a forward more. The script takes 4."""
+    """How often each masked text is filled; each costs a forward pass. The script uses 4."""
     top_p: float = 0.9
-    """The mass of the tokens that are filled in."""
+    """Top-p of the filled tokens."""
     anneal: float = 0.0
-    """The share of a run over which llama's blocks come to see what is ahead; 0 is at once."""
+    """The share of a run over which llama attention becomes bidirectional; 0 is at once."""
 
     def __post_init__(self) -> None:
         if self.masked < 0 or self.fill < 1 or self.draws < 1:
@@ -209,13 +202,13 @@ class PrismOptions:
                 "masked must be at least 0, fill and draws at least 1, "
                 f"got {self.masked:g}, {self.fill} and {self.draws}"
             )
-        Draw(top_p=self.top_p)  # refuses a mass that is none
+        Draw(top_p=self.top_p)  # raises for an invalid top_p
 
 
 class PrismModel(MdlmModel):
-    """MDLM's network, tensor for tensor, and a head that rates visible tokens.
+    """MDLM's network, tensor for tensor, and a quality head for visible tokens.
 
-    The head is a norm and one row of weights, at first zero: untrained, every quality is 1/2.
+    The head is a norm and one row of weights that start at zero: untrained, every quality is 1/2.
     """
 
     def __init__(self, config: MdlmShape) -> None:
@@ -225,7 +218,7 @@ class PrismModel(MdlmModel):
         )
 
     def quality(self, z: Endpoints) -> Float[Tensor, "b l"]:
-        """Return the probability that each token is right; at a mask it means nothing."""
+        """Return the probability that each token is right; undefined at masks."""
         return self.quality_logits(z).sigmoid()
 
     def quality_logits(self, z: Endpoints) -> Float[Tensor, "b l"]:
@@ -233,7 +226,7 @@ class PrismModel(MdlmModel):
         return self._rate(self.features(z))
 
     def rated(self, z: Endpoints, *, at: Mask) -> tuple[Rows, Float[Tensor, "b l"]]:
-        """Return the logits that `at` chooses and the quality of every token, by one forward."""
+        """Return the logits at `at` and the quality of every token from one forward pass."""
         features = self.features(z)
         return self.head(features[at]), self._rate(features).sigmoid()
 
@@ -243,7 +236,7 @@ class PrismModel(MdlmModel):
 
 
 class PrismObjective(MdlmObjective):
-    """The cross-entropy of the labels right and wrong, and λ times the masked loss."""
+    """The binary cross-entropy of the quality, plus λ times the masked loss."""
 
     model: PrismModel
 
@@ -252,14 +245,14 @@ class PrismObjective(MdlmObjective):
         self.options = options
 
     def forward(self, tokens: Tokens, streams: Streams, places: range, batch: int) -> Loss:
-        """Mask as MDLM does; the logits that pay for it fill in what is then judged."""
+        """Mask as MDLM does; the logits of the masked loss also fill in the tokens to rate."""
         at, hidden = masked(self.alpha, tokens, streams, places, batch)
         shown = tokens.masked_fill(hidden, MASK)
         logits = self.model(Endpoints(shown), at=hidden)
         own = self.loss(logits, tokens, at, hidden)
         judged = [self.judge(tokens, shown, logits, streams) for _ in range(self.options.draws)]
         costs, right, filled = (torch.stack(part) for part in zip(*judged, strict=True))
-        # A mean for each text, of which fewer than k may be masked: a mean over the batch would
+        # A mean for each text, which may have fewer than k masks: a mean over the batch would
         # depend on how the batch is cut.
         quality = (costs.sum(dim=2) / filled.sum(dim=2).clamp(min=1)).mean(dim=0)
         total = self.options.masked * own.sum + tokens.shape[1] * quality.sum()
@@ -272,7 +265,7 @@ class PrismObjective(MdlmObjective):
     def judge(
         self, tokens: Tokens, shown: Tokens, logits: Float[Tensor, "n v"], generator: Randomness
     ) -> tuple[Float[Tensor, "b l"], Mask, Mask]:
-        """Fill in tokens; return what their quality costs, which are right, and which they are."""
+        """Fill in tokens; return their quality losses, which are right, and which were filled."""
         y, filled = self.fill(shown, logits.detach(), generator)
         right = filled & (y == tokens)
         rates = self.model.quality_logits(Endpoints(y))
@@ -284,43 +277,27 @@ class PrismObjective(MdlmObjective):
     def fill(
         self, shown: Tokens, logits: Float[Tensor, "n v"], generator: Randomness
     ) -> tuple[Tokens, Mask]:
-        """Draw k masked tokens, chosen at random, from the logits of all masked ones."""
+        """Fill k random masks from the logits of all masks."""
         hidden = shown == MASK
-        luck, u = (
-            uniform(shown.shape, generator=generator, dtype=torch.float64, device=shown.device)
-            for _ in range(2)
-        )
+        luck, u = _uniform(shown, generator), _uniform(shown, generator)
         filled = lowest(luck, hidden, torch.full_like(shown[:, 0], self.options.fill))
         drawn, _ = Draw(top_p=self.options.top_p)(logits[filled[hidden]], u[filled])
         return shown.masked_scatter(filled, drawn), filled
 
 
-class PrismFamily(Family):
+class PrismFamily(MaskedFamily):
     """Masked diffusion that rates its own tokens."""
 
     name = "prism"
     summary = "masked diffusion that rates its tokens: every masked path, and its own"
-    Shape = MdlmShape
     Options = PrismOptions
+    Network = PrismModel
     protocol = Rated
-    validated = ("roar",)
     fresh = ("quality_head.",)
-
-    def build(self, shape: MdlmShape) -> nn.Module:
-        """Make an untrained network."""
-        return PrismModel(shape)
 
     def objective(self, network: PrismModel, options: PrismOptions) -> Objective:
         """Train by PRISM's loss."""
         return PrismObjective(network, options)
-
-    def estimators(self, network: PrismModel, effort: Effort) -> Sequence[Estimator]:
-        """Score by ROAR, as a masked model without a rating."""
-        return [Roar(effort.replicates, effort.draws, effort.batch_size)]
-
-    def levels(self, network: PrismModel) -> Sequence[Level]:
-        """Ask at masks only."""
-        return [Masked()]
 
 
 def prism_loop(
@@ -332,12 +309,12 @@ def prism_loop(
     share: float = 0.1,
     draw: Draw = Draw(),
 ) -> Sampler:
-    """PRISM in all but the share `loop` of the num_steps, in which the text is mended.
+    """PRISM, and a correcting loop for the last share `loop` of the num_steps.
 
-    Of the text, the share that is rated worst is masked and filled; 0.1 is ReMDM-loop's 1 - α_on.
+    The loop masks and refills the worst `share` of the tokens; 0.1 is ReMDM-loop's 1 - α_on.
     """
     if not 0 <= loop < 1:
         raise ValueError(f"loop must lie in [0, 1), got {loop}")
-    mending = int(loop * num_steps)
-    walk = Prism(num_steps - mending, draw, eta, on)
-    return Chain((walk, PrismLoop(mending, draw, share))) if mending else walk
+    looped = int(loop * num_steps)
+    first = Prism(num_steps - looped, draw, eta, on)
+    return Chain((first, PrismLoop(looped, draw, share))) if looped else first

@@ -85,7 +85,9 @@ def ask_in_training(
 def require_share(told: float) -> None:
     """Raise ValueError unless the share lies in (0, 1]."""
     if not 0 < told <= 1:
-        raise ValueError(f"told must lie in (0, 1], got {told}; without: self_conditioning: false")
+        raise ValueError(
+            f"told must lie in (0, 1], got {told}; to switch it off set self_conditioning: false"
+        )
 
 
 class RecallFamily(ClockFamily):
@@ -97,7 +99,7 @@ class RecallFamily(ClockFamily):
             return super().estimators(network, effort)
         if effort.budget < 2 * LEAST_BUDGET:
             raise ValueError(
-                "a network that listens to itself is asked twice for every draw: it needs a "
-                f"budget of at least {2 * LEAST_BUDGET}, got {effort.budget}"
+                "a self-conditioned network is called twice per draw and needs a budget of at "
+                f"least {2 * LEAST_BUDGET}, got {effort.budget}"
             )
         return super().estimators(network, replace(effort, budget=effort.budget // 2))

@@ -1,17 +1,19 @@
-"""The ancestral sampler of discrete diffusion: from noise through q(x_s | x_t, x̂_0) to tokens."""
+"""Networks over tokens with a time input: protocol, network, calibration levels and sampler.
+
+D3PM, multinomial diffusion, MD4, GenMD4 and DUO use all of it, SEDD and CANDI parts.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from dsl.apps.zoo.kernel import Kernel, Noise
-from dsl.apps.zoo.protocols import Scored, Timed
 from dsl.core import (
     MASK,
     Logits,
@@ -20,16 +22,50 @@ from dsl.core import (
     Randomness,
     Schedule,
     ScheduleName,
+    Streams,
     Tokens,
     require_tokens,
     schedule,
     uniform,
 )
+from dsl.families import Family, Level
 from dsl.models import MDLM, NetworkShape, ShapedNetwork
 from dsl.samplers import Draw, State, require_steps
 
 TICKS = 1000.0
 """The time input at t = 1; its sinusoids have periods from 6 to 60,000."""
+
+
+class Process(Network, Protocol):
+    """A network that reverses a discrete process."""
+
+    @property
+    def kernel(self) -> Kernel:
+        """The transition kernel of the process."""
+        ...
+
+    @property
+    def alpha(self) -> Schedule:
+        """The schedule: the share of tokens still clean at a time."""
+        ...
+
+
+@runtime_checkable
+class Timed(Process, Protocol):
+    """A network over tokens with a time input: discrete and uniform-state diffusion."""
+
+    def at_time(self, tokens: Tokens, t: Float[Tensor, "b"]) -> Logits:
+        """Return logits of x̂_0 at every position, at the given time of each sequence.
+
+        x̂_0 is the input of the kernel's posterior: the clean token given all *other* positions.
+        The kernel adds the evidence of the position's own noisy token.
+        """
+        ...
+
+
+@runtime_checkable
+class Replaced(Timed, Protocol):
+    """A timed network for uniform noise: any input token may be wrong."""
 
 
 @dataclass(frozen=True)
@@ -46,11 +82,16 @@ class TimedShape(NetworkShape):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.llama is not None:
-            raise ValueError("llama's blocks read no clock, which this family's network needs")
-        if self.cond_dim < 1:
-            raise ValueError(f"cond_dim must be at least 1, got {self.cond_dim}")
+        require_clock(self.cond_dim, self.llama)
         schedule(self.schedule, self.power)  # raises for an invalid power
+
+
+def require_clock(cond_dim: int, llama: object) -> None:
+    """Raise ValueError for llama blocks, which have no time input, and for one of no width."""
+    if llama is not None:
+        raise ValueError("this family needs a time input, and llama blocks have none")
+    if cond_dim < 1:
+        raise ValueError(f"cond_dim must be at least 1, got {cond_dim}")
 
 
 class TimedModel(ShapedNetwork):
@@ -86,6 +127,41 @@ class TimedModel(ShapedNetwork):
 
 
 @dataclass(frozen=True)
+class AtTime:
+    """Tokens corrupted by the network's own process up to time t."""
+
+    t: float
+
+    @property
+    def label(self) -> str:
+        """The time."""
+        return f"t={self.t:g}"
+
+    def ask(
+        self, network: Any, tokens: Tokens, *, generator: Streams
+    ) -> tuple[Float[Tensor, "n v"], Mask]:
+        """Corrupt the text and predict each token from all the others."""
+        times = torch.full((len(tokens),), self.t, device=tokens.device)
+        noisy = network.kernel.corrupt(tokens, network.alpha(times), generator=generator)
+        at = network.kernel.doubtful(noisy)
+        return network.at_time(noisy, times)[at], at
+
+
+class TimedFamily(Family):
+    """The base class of families with a time input."""
+
+    protocol: ClassVar[type] = Timed
+    llama = False
+    times: ClassVar[Sequence[float]] = (0.1, 0.3, 0.5, 0.7, 0.9)
+    """Times at which calibration is measured."""
+    level: ClassVar[type[AtTime]] = AtTime
+
+    def levels(self, network: Any) -> Sequence[Level]:
+        """Calibrate at a few times."""
+        return [self.level(t) for t in self.times]
+
+
+@dataclass(frozen=True)
 class TimedAncestral:
     """Ancestral sampling of discrete diffusion, for networks with a time input.
 
@@ -104,50 +180,43 @@ class TimedAncestral:
         self, denoiser: Timed, start: State, *, generator: Randomness = None
     ) -> Iterator[State]:
         """Yield the state after every step; under uniform noise it contains no masks."""
-        state = start
-        if start.step == 0:
-            state = noised(denoiser, start, generator)
+        state = noised(denoiser, start, generator) if start.step == 0 else start
         for k in range(start.step, self.num_steps):
             t, s = 1 - k / self.num_steps, 1 - (k + 1) / self.num_steps
             live = unfinished(denoiser, state)
-            logits, state = ask_at(denoiser, state, t, live)
-            state = self._back(denoiser, state, logits, t, s, generator)
-            state = replace(state, step=k + 1)
+            logits, state = answered(denoiser, denoiser.at_time, state, t, live)
+            p = self.posterior(denoiser, state.tokens, logits, t, s)
+            state = replace(drawn(state, p, denoiser.kernel, live, generator), step=k + 1)
             yield state
 
-    def _back(
-        self,
-        denoiser: Timed,
-        state: State,
-        logits: Logits,
-        t: float,
-        s: float,
-        generator: Randomness,
-    ) -> State:
-        """Draw x_s given x_t and x̂_0."""
-        b, length, v = logits.shape
-        clean = self.draw.probabilities(logits.flatten(0, 1)).reshape(b, length, v)
-        times = clean.new_tensor([t, s])
-        alpha_t, alpha_s = denoiser.alpha(times).double().unbind()
-        p = denoiser.kernel.posterior(state.tokens, clean, alpha_t.expand(b), alpha_s.expand(b))
-        return drawn(state, p, denoiser.kernel, unfinished(denoiser, state), generator)
+    def posterior(
+        self, denoiser: Timed, noisy: Tokens, logits: Logits, t: float, s: float
+    ) -> Float[Tensor, "b l states"]:
+        """Return q(x_s | x_t, x̂_0) at every position."""
+        clean, alpha_t, alpha_s = at_step(denoiser, logits, self.draw, t, s)
+        return denoiser.kernel.posterior(noisy, clean, alpha_t, alpha_s)
 
 
-def noised(denoiser: Timed | Scored, state: State, generator: Randomness) -> State:
+def at_step(
+    denoiser: Timed, logits: Logits, draw: Draw, t: float, s: float
+) -> tuple[Float[Tensor, "b l v"], Float[Tensor, "b"], Float[Tensor, "b"]]:
+    """Return x̂_0, sharpened by `draw`, and α_t and α_s of each sequence."""
+    b, length, v = logits.shape
+    clean = draw.probabilities(logits.flatten(0, 1)).reshape(b, length, v)
+    alpha_t, alpha_s = denoiser.alpha(clean.new_tensor([t, s])).double().unbind()
+    return clean, alpha_t.expand(b), alpha_s.expand(b)
+
+
+def noised(denoiser: Process, state: State, generator: Randomness) -> State:
     """Replace free positions by pure noise."""
     shape, device = state.tokens.shape, state.tokens.device
     noise = denoiser.kernel.pure(tuple(shape), generator=generator, device=device)
     return replace(state, tokens=torch.where(state.free, noise, state.tokens))
 
 
-def unfinished(denoiser: Timed | Scored, state: State) -> Mask:
+def unfinished(denoiser: Process, state: State) -> Mask:
     """Return the positions that a step may still change; revealed tokens are final."""
     return state.free & denoiser.kernel.doubtful(state.tokens)
-
-
-def ask_at(denoiser: Timed, state: State, t: float, live: Mask) -> tuple[Logits, State]:
-    """Return logits of the clean tokens at a time."""
-    return answered(denoiser, denoiser.at_time, state, t, live)
 
 
 def answered(

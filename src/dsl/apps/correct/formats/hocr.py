@@ -1,8 +1,9 @@
-"""hOCR, the page of a recogniser: words and lines in the markup of the web.
+"""hOCR, the HTML output of text recognisers.
 
-Tesseract writes it; `-c hocr_char_boxes=1` adds the confidence of each character (`x_conf`), else
-the word's (`x_wconf`) is that of all its characters, and `-c lstm_choice_mode=2` adds what else a
-character might be (`choices.py`). What mode 1 adds, every time step of the network, is passed over.
+Tesseract writes it. `-c hocr_char_boxes=1` adds the confidence of each character (`x_conf`);
+otherwise all characters of a word have the word's confidence (`x_wconf`).
+`-c lstm_choice_mode=2` adds the alternatives of each character. The time steps that mode 1 adds are
+ignored.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from html import unescape
 
-from dsl.apps.correct.formats.common import Format, Transcript, percent, place
+from dsl.apps.correct.formats import Format, Transcript, percent, place
 from dsl.apps.correct.reading import Alternatives, Reading
 from dsl.apps.correct.trust import CHARACTERS, WORDS
 
@@ -30,39 +31,39 @@ CLOSED = {
     "<!": re.compile(">"),
     "<?": re.compile(">"),
 }
-"""What is no text, and what ends it; the longest comes first."""
+"""Openings of markup without text, and its ends; the longest opening first."""
 RAW = re.compile(r"</(script|style)\s*+>", re.IGNORECASE)
 ENTITY = re.compile(r"<!ENTITY\b", re.IGNORECASE)
 UNKNOWN = "\ufffd"
-"""What a reference stands for that is not one character."""
+"""Stands for a reference that is not one character."""
 
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """A tag, a reference to a character, or a stretch of text."""
+    """A tag, a character reference, or text."""
 
     begin: int
     end: int
     text: str = ""
-    """What it says; empty for a tag."""
+    """The text; empty for a tag."""
     tag: str = ""
-    """The element's name in small letters; empty for text."""
+    """The name of the element in lower case; empty for text."""
     closes: bool = False
     is_empty: bool = False
-    """Whether the tag closes what it opens, as `<br/>` does."""
+    """Whether the tag is an empty element, such as `<br/>`."""
     attributes: Mapping[str, str] = field(default_factory=dict)
     is_reference: bool = False
 
 
 def tokens(source: str) -> Iterator[Token]:
-    """Take markup apart, from beginning to end in one pass.
+    """Yield the tokens of a file in one pass.
 
     Raises:
-        ValueError: for a file that declares entities, or a tag or comment that does not end.
+        ValueError: If the file declares entities, or a tag or comment does not end.
     """
     if declared := ENTITY.search(source):
         where = place(source, declared.start())
-        raise ValueError(f"{where}: the file declares entities, which are not read")
+        raise ValueError(f"{where}: the file declares entities, which are not supported")
     at = 0
     while at < len(source):
         token = _token(source, at)
@@ -77,7 +78,7 @@ def tokens(source: str) -> Iterator[Token]:
 
 
 def _token(source: str, at: int) -> Token | None:
-    """Read what stands at a place; None for comments, declarations and instructions."""
+    """Return the token at a place; None for comments, declarations and instructions."""
     if source[at] == "&" and (reference := REFERENCE.match(source, at)):
         text = unescape(reference[0])
         return Token(at, reference.end(), text if len(text) == 1 else UNKNOWN, is_reference=True)
@@ -110,16 +111,16 @@ def _end(source: str, match: re.Match[str] | None, begin: int) -> int:
 
 
 COEFFICIENT = 0.05
-"""Tesseract's lstm_rating_coefficient over 100, unless it was told otherwise."""
+"""Tesseract's default lstm_rating_coefficient over 100."""
 
 
 def alternatives(read: str, confidence: float | None, choices: Alternatives) -> Alternatives:
-    """Turn scores into probabilities.
+    """Convert scores to probabilities.
 
-    A score of 0 … 1 is no probability but 1 − 0.05 r, cut off at 0, where r is minus the logarithm
-    of one up to a constant. What is scored s, where the character that was read is scored s₀ and
-    has confidence c, gets c exp((s − s₀) / 0.05): the ratios are right, the sum may exceed 1.
-    Choices that were cut off are left out before.
+    A score s is not a probability but max(0, 1 − 0.05 r), where r is a negative log-probability up
+    to a constant. If the character that was read has score s₀ and confidence c, another one gets
+    c exp((s − s₀) / 0.05): the ratios are right, the sum may exceed 1. The caller drops choices
+    with score 0.
     """
     if confidence is None:
         return ()
@@ -132,12 +133,12 @@ def alternatives(read: str, confidence: float | None, choices: Alternatives) -> 
 
 
 def shared(characters: int, choices: Sequence[tuple[int, Alternatives]]) -> dict[int, Alternatives]:
-    """Say which choices are which character's.
+    """Assign choices to the characters of a word.
 
     Args:
-        characters: How many a word has.
-        choices: Each with how many characters of the word stood before it. They follow their
-            character, or all follow the word.
+        characters: Number of characters of the word.
+        choices: Each with the number of characters before it. Choices follow their character, or
+            all of them follow the word.
     """
     if len(choices) == characters and all(before == characters for before, _ in choices):
         return dict(enumerate(scores for _, scores in choices))
@@ -147,9 +148,9 @@ def shared(characters: int, choices: Sequence[tuple[int, Alternatives]]) -> dict
 PARAGRAPHS = frozenset({"ocr_page", "ocr_carea", "ocr_par"})
 LINES = frozenset({"ocr_line", "ocrx_line", "ocr_header", "ocr_textfloat", "ocr_caption"})
 VOID = frozenset({"area", "base", "br", "col", "hr", "img", "input", "link", "meta", "wbr"})
-"""Elements that nothing closes."""
+"""Elements without a closing tag."""
 DEEPEST = 200
-"""Elements within each other; real pages have a dozen."""
+"""Maximum nesting; real pages have a dozen levels."""
 TESSERACT = re.compile(r"""name=["']ocr-system["']\s+content=["']tesseract""", re.IGNORECASE)
 SPACE = " \t\n\r\f"
 PIECE = re.compile(f"[{SPACE}]+|[^{SPACE}]")
@@ -157,50 +158,50 @@ PIECE = re.compile(f"[{SPACE}]+|[^{SPACE}]")
 
 @dataclass(frozen=True)
 class Element:
-    """An element that is open."""
+    """An open element."""
 
     tag: str
     role: str = ""
-    """What its text is: of a word, of a character, a choice, aside, or nothing."""
+    """The role of its text: word, character, choices, choice, aside (ignored), or none."""
     confidence: float | None = None
     begins: bool = False
-    """Whether the role is its own and not that of what it stands in."""
+    """Whether the role is its own, not its parent's."""
 
 
 @dataclass
 class Word:
-    """A word that is being spelt."""
+    """An open word."""
 
     begin: int
     characters: list[tuple[str, int, int, float | None]] = field(default_factory=list)
     choices: list[tuple[int, list[tuple[str, float]]]] = field(default_factory=list)
-    """Each with how many characters stood before it."""
+    """Each with the number of characters before it."""
 
 
 @dataclass
 class Page:
-    """What was read so far."""
+    """The state of the parser."""
 
     source: str
     open: list[Element] = field(default_factory=lambda: [Element("")])
     word: Word | None = None
     between: str = ""
-    """What parts the next word from the last one."""
+    """The separator before the next word."""
     blank: tuple[int, int] | None = None
-    """White space that belongs to the word if a character follows it."""
+    """White space that belongs to the word if a character follows."""
     inked: bool = False
-    """Whether there was a character since the last tag."""
+    """Whether a character followed the last tag."""
     choice: str = ""
     roles: set[str] = field(default_factory=set)
-    """Classes that occurred."""
+    """All classes so far."""
     by_character: bool = False
-    """Whether characters had confidences of their own."""
+    """Whether characters have their own confidences."""
 
     def __post_init__(self) -> None:
         self.found = Transcript(self.source, "hocr")
 
     def take(self, token: Token) -> None:
-        """Read on."""
+        """Process a token."""
         if not token.tag:
             self._text(token)
             return
@@ -216,19 +217,19 @@ class Page:
                 raise ValueError(f"{place(self.source, token.begin)}: nested too deeply")
 
     def reading(self) -> Reading:
-        """Return what was read when the file is at its end."""
+        """Return the reading at the end of the file."""
         if self.word is not None:
             raise ValueError(f"{place(self.source, self.word.begin)}: this word does not end")
         if not self.roles & {"ocr_page", "ocrx_word"}:
             raise ValueError("expected hOCR, with elements of class ocr_page and ocrx_word")
         if self.roles & LINES and "ocrx_word" not in self.roles:
-            raise ValueError("expected words (elements of class ocrx_word), got lines without")
+            raise ValueError("expected elements of class ocrx_word, got lines without words")
         if TESSERACT.search(self.source):
             self.found.scale = CHARACTERS if self.by_character else WORDS
         return self.found.reading()
 
     def _open(self, token: Token) -> Element:
-        """Say what an element is, and prepare for what it holds."""
+        """Return the element of an opening tag."""
         classes = set(token.attributes.get("class", "").split())
         self.roles |= classes
         if classes & PARAGRAPHS:
@@ -250,7 +251,7 @@ class Page:
         return Element(token.tag, inside.role, inside.confidence)
 
     def _character(self, token: Token, inside: Element) -> Element:
-        """Tell characters from choices, which Tesseract gives the same class."""
+        """Return a character or a choice, which have the same class in Tesseract."""
         assert self.word is not None
         name = token.attributes.get("id", "")
         if name.startswith("lstm_choices"):
@@ -266,7 +267,7 @@ class Page:
         return Element(token.tag, "character", inside.confidence if own is None else own)
 
     def _close(self, tag: str) -> None:
-        """Close an element and what was left open in it; one that was never opened is no matter."""
+        """Close an element and all elements in it; ignore a tag that was never opened."""
         depth = max((i for i, each in enumerate(self.open) if i and each.tag == tag), default=0)
         for element in reversed(self.open[depth:] if depth else []):
             if element.begins and element.role == "word":
@@ -276,12 +277,12 @@ class Page:
             self.open.pop()
 
     def _choose(self, element: Element) -> None:
-        """Note a choice that ends, if it is one character with a score."""
+        """Add a finished choice, if it is one character with a score."""
         if self.word and self.word.choices and len(self.choice) == 1 and element.confidence:
             self.word.choices[-1][1].append((self.choice, element.confidence))
 
     def _finish(self) -> None:
-        """Note the word that ends."""
+        """Add a finished word."""
         word, self.word = self.word, None
         assert word is not None
         if not word.characters:
@@ -294,7 +295,7 @@ class Page:
             self.found.add(text, begin, end, confidence, others)
 
     def _text(self, token: Token) -> None:
-        """Read text of a word, a character or a choice; white space around it is layout."""
+        """Add text of a word, a character or a choice; white space around it is ignored."""
         element = self.open[-1]
         if element.role == "choice":
             self.choice += token.text
@@ -310,7 +311,7 @@ class Page:
             self.blank, self.inked = None, True
 
     def _said(self, token: Token, name: str) -> float | None:
-        """Read a confidence that an element's title gives."""
+        """Return the confidence in the title of an element."""
         title = token.attributes.get("title", "")
         match = re.search(rf"(?:^|;)\s*{name}\s+([^;]*)", title)
         if match is None:
@@ -322,7 +323,7 @@ class Page:
 
 
 def _pieces(token: Token) -> Iterator[tuple[int, int, str]]:
-    """Take a token apart into characters and stretches of white space (which become one space)."""
+    """Yield begin, end and text of characters; a run of white space is one space."""
     if token.is_reference:
         yield token.begin, token.end, token.text
         return
@@ -338,7 +339,7 @@ BREAKS = str.maketrans({space: f"&#{ord(space)};" for space in SPACE})
 
 
 def read(source: str) -> Reading:
-    """Read the words of a page, or of several."""
+    """Read the words of one or several pages."""
     page = Page(source)
     for token in tokens(source):
         page.take(token)
@@ -346,12 +347,12 @@ def read(source: str) -> Reading:
 
 
 def escape(text: str) -> str:
-    """Write text as markup does; white space by number, because else it is layout."""
+    """Escape text for HTML; white space becomes character references."""
     return html.escape(text).translate(BREAKS)
 
 
 def recognise(source: str, suffix: str) -> bool:
-    """Whether a file is markup with the classes of hOCR, or is called so."""
+    """Whether the content is markup with classes of hOCR, or the suffix is its own."""
     if suffix in SUFFIXES:
         return True
     return source.lstrip("\ufeff" + SPACE).startswith("<") and SIGN.search(source) is not None

@@ -2,10 +2,9 @@ r"""Text with confidences in braces.
 
     The {modem|0.4} c{o|0.9|a:0.06|e:0.02}rn was b{}ught at 12 \{pence\}.
 
-`{word|0.62}` is read with that confidence in each of its characters, `{o|0.9|a:0.06}` names other
-characters that one might be, and `{}` or `{?}` is a gap, a character that could not be made out. A
-backslash makes an ordinary character of `{`, `}`, `|` and itself. What stands outside of braces is
-text of which nobody says how surely it was read.
+`{word|0.62}` gives each character of the word this confidence, `{o|0.9|a:0.06}` lists alternatives
+of one character, and `{}` or `{?}` is a gap, an unreadable character. A backslash escapes `{`, `}`,
+`|` and itself. Text outside braces has no confidence.
 """
 
 from __future__ import annotations
@@ -14,19 +13,19 @@ import re
 from collections.abc import Iterator
 
 from dsl._util.validate import probability
-from dsl.apps.correct.formats.common import Format, Transcript, place, shown
+from dsl.apps.correct.formats import Format, Transcript, place, shown
 from dsl.apps.correct.formats.plain import MARK
 from dsl.apps.correct.reading import Reading
 
 NAME = "inline"
 SUFFIXES = frozenset({".inline"})
 GROUP = re.compile(r"\{((?:\\[{}|\\]|[^{}|\\])*+)((?:\|(?:\\[{}|\\]|[^{}\\])*+)?)\}")
-"""A pair of braces: a text, and what is said of it."""
+"""A pair of braces: a text, and its confidences."""
 ALTERNATIVE = re.compile(r"(\\[{}|\\]|[^{}|\\]):([^|]*)", re.DOTALL)
 ORDINARY = re.compile(r"\\[{}|\\]|[^{}\\]+")
-"""What stands outside of braces; a bar is an ordinary character there."""
+"""Text outside braces; a bar is an ordinary character there."""
 SIGN = re.compile(r"\{[^{}|\n]{1,80}\|[01]?\.?[0-9]{1,20}[|}]")
-"""What hardly any other text has."""
+"""Rare in any other text, so it identifies the format."""
 SPECIAL = re.compile(r"([{}|\\])")
 
 
@@ -47,17 +46,17 @@ def read(source: str) -> Reading:
 
 
 def escape(text: str) -> str:
-    """Write text so that its braces, bars and backslashes are ordinary characters."""
+    """Escape braces, bars and backslashes."""
     return SPECIAL.sub(r"\\\1", text)
 
 
 def recognise(source: str, suffix: str) -> bool:
-    """Whether braces of this format stand in a file, or its name says so."""
+    """Whether the content has braces of this format, or the suffix is its own."""
     return suffix in SUFFIXES or SIGN.search(source) is not None
 
 
 def _units(source: str, begin: int, end: int) -> Iterator[tuple[int, int, str]]:
-    """Take a text apart into characters; one after a backslash spans both."""
+    """Yield begin, end and character; an escaped one includes its backslash."""
     while begin < end:
         size = 2 if source[begin] == "\\" else 1
         yield begin, begin + size, source[begin + size - 1]
@@ -65,7 +64,7 @@ def _units(source: str, begin: int, end: int) -> Iterator[tuple[int, int, str]]:
 
 
 def _group(found: Transcript, match: re.Match[str]) -> None:
-    """Note what stands in a pair of braces."""
+    """Add the characters of a pair of braces."""
     text, said = match.groups()
     if not said and text in ("", "?"):
         found.add("", match.start(), match.end())
@@ -79,19 +78,19 @@ def _group(found: Transcript, match: re.Match[str]) -> None:
 
 
 def _said(text: str, said: str) -> tuple[float, list[tuple[str, float]]]:
-    """Read how sure a text is, and what else it might be."""
+    """Read the confidence and the alternatives of a text."""
     if not said:
         hint = " (a gap is {}, three are {}{}{})" if text.startswith("?") else ""
         raise ValueError(f"expected {{text|confidence}}, got {shown(f'{{{text}}}')}{hint}")
     first, *others = _fields(said[1:])
     alternatives = [_alternative(each) for each in others]
     if alternatives and len(text.removeprefix("\\")) > 1:
-        raise ValueError(f"others are named for one character, got them for {shown(text)}")
+        raise ValueError(f"alternatives must be of one character, got {shown(text)}")
     return _number(f"the confidence of {shown(text)}", first), alternatives
 
 
 def _fields(said: str) -> list[str]:
-    """Part what is said at its bars; one after a backslash is none."""
+    """Split at bars that are not escaped."""
     return re.findall(r"(?:^|\|)((?:\\.|[^|\\])*+)", said, re.DOTALL)
 
 
@@ -110,12 +109,12 @@ def _number(name: str, written: str) -> float:
 
 
 def _fault(source: str, at: int) -> str:
-    """Say why something can be neither text nor braces."""
+    """Return the reason why a place is neither text nor braces."""
     if source[at] == "\\":
-        return r"a backslash stands before {, }, | or another one (write \\ for a backslash)"
+        return r"a backslash must be followed by {, }, | or \ (write \\ for a backslash)"
     if source[at] == "}":
-        return r"nothing opens this } (write \} for an ordinary one)"
-    return r"expected {text|confidence} or {}, got a { that opens neither (write \{ for a brace)"
+        return r"this } has no opening brace (write \} for an ordinary one)"
+    return r"expected {text|confidence} or {}, got an unclosed { (write \{ for a brace)"
 
 
 FORMAT = Format(NAME, "text with {word|0.6}", read, escape, recognise, 10)

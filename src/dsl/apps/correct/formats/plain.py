@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dsl.apps.correct.formats.common import Format
+from dsl.apps.correct.formats import Format
 from dsl.apps.correct.reading import Characters, Reading
 
 NAME = "plain"
@@ -19,7 +19,7 @@ def read(source: str, gap: str | None = None) -> Reading:
         gap: The character that marks a gap, if any.
     """
     if gap is not None and len(gap) != 1:
-        raise ValueError(f"a gap is marked by one character, got {gap!r}")
+        raise ValueError(f"gap must be one character, got {gap!r}")
     skipped = len(MARK) if source.startswith(MARK) else 0
     text = source[skipped:]
     begins = range(skipped, len(source))
@@ -29,7 +29,7 @@ def read(source: str, gap: str | None = None) -> Reading:
 
 
 def escape(text: str) -> str:
-    """Write text as it is."""
+    """Return the text unchanged."""
     return text
 
 

@@ -1,11 +1,11 @@
-"""Tesseract's TSV: a table of boxes; the rows of level 5 are words with their confidence."""
+"""Tesseract's TSV: a table of boxes; rows of level 5 are words with confidences."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
 
-from dsl.apps.correct.formats.common import Format, Transcript, percent, place, shown
+from dsl.apps.correct.formats import Format, Transcript, percent, place, shown
 from dsl.apps.correct.formats.plain import MARK
 from dsl.apps.correct.reading import Reading
 from dsl.apps.correct.trust import WORDS
@@ -19,7 +19,7 @@ CONFIDENCE, TEXT = COLUMNS.index("conf"), COLUMNS.index("text")
 WORD = "5"
 """The level of a word."""
 BOX = re.compile(r"-1(\.0*)?")
-"""The confidence of what holds no text of its own."""
+"""The confidence of a row without text."""
 NO_BREAKS = str.maketrans("\t\n\r", "   ")
 
 
@@ -31,7 +31,7 @@ def read(source: str) -> Reading:
     found, before = Transcript(source, NAME, scale=WORDS), [""] * len(COLUMNS)
     for begin, row in rows:
         cells = row.split("\t", TEXT)
-        if len(cells) < TEXT:  # the last is left out where there is no text
+        if len(cells) < TEXT:  # the last column is missing where there is no text
             raise ValueError(
                 f"{place(source, begin)}: expected {len(COLUMNS)} columns, got {len(cells)}"
             )
@@ -45,17 +45,17 @@ def read(source: str) -> Reading:
 
 
 def escape(text: str) -> str:
-    """Write text on one line of one cell: a table has no way to write tabs and line breaks."""
+    """Replace tabs and line breaks, which a cell cannot hold, by spaces."""
     return text.translate(NO_BREAKS)
 
 
 def recognise(source: str, suffix: str) -> bool:
-    """Whether a file begins with Tesseract's columns, or is called a table."""
+    """Whether the content begins with Tesseract's columns, or the suffix is .tsv."""
     return suffix in SUFFIXES or source.removeprefix(MARK).startswith(HEADER)
 
 
 def _lines(source: str) -> Iterator[tuple[int, str]]:
-    """Give where each line begins, and the line without its end; the last may be empty."""
+    """Yield the start of each line, and the line without its end."""
     begin = 0
     for line in source.split("\n"):
         if line or not begin:
@@ -64,7 +64,7 @@ def _lines(source: str) -> Iterator[tuple[int, str]]:
 
 
 def _between(before: Sequence[str], cells: Sequence[str]) -> str:
-    """Say what parts two words: a space, a line break, or an empty line between paragraphs."""
+    """Return the separator of two words: a space, a line break, or a blank line."""
     if before[1:4] != cells[1:4]:
         return "\n\n"
     return "\n" if before[4] != cells[4] else " "

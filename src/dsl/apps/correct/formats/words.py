@@ -6,15 +6,15 @@
                                 "alternatives": [{"text": "v", "confidence": 0.3}]},
                                {"text": ""}, {"text": "u"}]}]}
 
-A word gives its confidence to each of its characters. Another word of the same length gives its
-characters that differ their own; others of another length are passed over. A character whose text
-is empty is a gap. `{"characters": [...]}` alone is a text without words.
+Every character of a word has the confidence of the word. An alternative word of the same length
+gives alternatives for the characters that differ; other lengths are ignored. A character with empty
+text is a gap. `{"characters": [...]}` alone is a text without words.
 
-The lists of Whisper and its descendants are read, too: `segments`, `result`, `transcription` and
-`tokens` hold words; a word's text is called `text`, `word` or `w`, its confidence `confidence`,
-`probability`, `conf`, `score` or `p`; everything else is passed over. Between two words stands a
-space, unless half of the words or more bring their own, or they are tokens, which are pieces of
-words. Where an object has characters or words, its text is not read, and so not corrected.
+The output of Whisper and related recognisers is read, too. Words are found in `segments`, `result`,
+`transcription` and `tokens`; the text of a word is `text`, `word` or `w`, its confidence
+`confidence`, `probability`, `conf`, `score` or `p`. Everything else is ignored. Words are separated
+by spaces, unless at least half of them contain their own, or they are tokens (pieces of words). The
+text of an object with characters or words is not read, and not corrected.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from json.scanner import py_make_scanner  # type: ignore[attr-defined]
 from typing import Any
 
 from dsl._util.validate import probability
-from dsl.apps.correct.formats.common import Format, Transcript, place, shown
+from dsl.apps.correct.formats import Format, Transcript, place, shown
 from dsl.apps.correct.formats.plain import MARK
 from dsl.apps.correct.reading import Alternatives, Reading
 
@@ -36,21 +36,21 @@ SPACE = re.compile(r"[ \t\n\r]*")
 UNIT = re.compile(
     r"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|\\u[0-9a-fA-F]{4}|\\.|.", re.DOTALL
 )
-"""What spells one character of a string."""
+"""One character of a string in JSON, perhaps escaped."""
 
 
 @dataclass(frozen=True, slots=True)
 class Spelled:
-    """A string, and where its characters stand."""
+    """A string with its position in the file."""
 
     text: str
     begin: int
-    """Behind the quotation mark that opens it."""
+    """After the opening quotation mark."""
     end: int
-    """Before the one that closes it."""
+    """Before the closing one."""
 
     def characters(self, source: str) -> Iterator[tuple[int, int, str]]:
-        """Give where each character begins and ends in the file, and the character."""
+        """Yield begin, end and text of each character."""
         if self.end - self.begin == len(self.text):
             for at, character in enumerate(self.text, self.begin):
                 yield at, at + 1, character
@@ -61,12 +61,12 @@ class Spelled:
 
 
 class _Decoder(json.JSONDecoder):
-    """A decoder that keeps the places of strings; keys are strings without."""
+    """A decoder that keeps the positions of strings, except keys."""
 
     def __init__(self) -> None:
         super().__init__(parse_constant=_refuse)
         self.parse_string = _spelled
-        self.scan_once = py_make_scanner(self)  # the one in C knows no other strings than its own
+        self.scan_once = py_make_scanner(self)  # the C scanner cannot return other strings
 
 
 def parse(source: str) -> Any:
@@ -87,19 +87,19 @@ def parse(source: str) -> Any:
     rest = SPACE.match(source, end)
     assert rest is not None
     if rest.end() < len(source):
-        raise ValueError(f"not JSON: something follows at {place(source, rest.end())}")
+        raise ValueError(f"not JSON: extra text at {place(source, rest.end())}")
     return found
 
 
 def _spelled(source: str, begin: int, strict: bool) -> tuple[Spelled, int]:
     text, end = scanstring(source, begin, strict)
     if end - 1 - begin > len(text) and any("\ud800" <= c <= "\udfff" for c in text):
-        raise ValueError(f"half of a character in the string at {place(source, begin)}")
+        raise ValueError(f"unpaired surrogate in the string at {place(source, begin)}")
     return Spelled(text, begin, end - 1), end
 
 
 def _refuse(name: str) -> float:
-    raise ValueError(f"{name} is no number of JSON")
+    raise ValueError(f"expected a JSON number, got {name}")
 
 
 NAME = "words"
@@ -108,7 +108,7 @@ LISTS = ("words", "tokens", "segments", "result", "transcription")
 TEXTS = ("text", "word", "w")
 CONFIDENCES = ("confidence", "probability", "conf", "score", "p")
 MARKER = re.compile(r"\[_\w+\]")
-"""A token of whisper.cpp that is no text, such as [_BEG_]."""
+"""A special token of whisper.cpp, such as [_BEG_]."""
 SIGN = re.compile(r'\ufeff?\s*+(?:\{\s*+"\w*+"\s*+:|\[\s*+\{\s*+")')
 Word = Mapping[str, Any]
 
@@ -126,17 +126,17 @@ def read(source: str) -> Reading:
 
 
 def escape(text: str) -> str:
-    """Write text as it stands in a string of JSON."""
+    """Escape text for a JSON string."""
     return json.dumps(text, ensure_ascii=False)[1:-1]
 
 
 def recognise(source: str, suffix: str) -> bool:
-    """Whether a file begins as JSON with objects does, or is called so."""
+    """Whether the content begins like JSON with objects, or the suffix is .json."""
     return suffix in SUFFIXES or SIGN.match(source) is not None
 
 
 def _words(node: Any, *, pieces: bool = False) -> Iterator[tuple[Word, bool]]:
-    """Find the words, wherever the recogniser keeps them, and say whether they are but pieces."""
+    """Yield the words, and whether they are pieces of words."""
     if isinstance(node, list):
         for each in node:
             yield from _words(each, pieces=pieces)
@@ -162,7 +162,7 @@ def _holds_objects(value: Any) -> bool:
 
 
 def _add(found: Transcript, word: Word) -> None:
-    """Note the characters of a word."""
+    """Add the characters of a word."""
     if "characters" in word:
         for each in _list(word["characters"], "characters"):
             _add_character(found, each)
@@ -171,7 +171,7 @@ def _add(found: Transcript, word: Word) -> None:
     assert text is not None
     confidence = _confidence(word, text, found.source)
     others = _others(word, text.text, found.source)
-    lead = len(text.text) - len(text.text.lstrip())  # a space of its own, not one that was read
+    lead = len(text.text) - len(text.text.lstrip())  # leading spaces have no confidence
     for i, (begin, end, character) in enumerate(text.characters(found.source)):
         found.add(character, begin, end, None if i < lead else confidence, others.get(i, ()))
 
@@ -182,14 +182,14 @@ def _add_character(found: Transcript, each: Any) -> None:
         raise ValueError(f"expected characters with a text, got {_named(each)}")
     if len(text.text) > 1:
         where = place(found.source, text.begin)
-        raise ValueError(f"{where}: a character is one character, got {shown(text.text)}")
+        raise ValueError(f"{where}: a character must have one character, got {shown(text.text)}")
     confidence = _confidence(each, text, found.source)
     others = _others(each, text.text, found.source, size=1)
     found.add(text.text, text.begin, text.end, confidence, others.get(0, ()))
 
 
 def _others(word: Word, text: str, source: str, size: int | None = None) -> dict[int, Alternatives]:
-    """Share the other words of the same length among the places where they differ."""
+    """Return the alternatives of each place, from words of the same length."""
     shares: dict[int, dict[str, float]] = {}
     for other in _list(word.get("alternatives"), "alternatives"):
         spelled = _text(other) if isinstance(other, dict) else None
@@ -227,13 +227,13 @@ def _list(value: Any, name: str) -> Iterable[Any]:
 
 
 def _spaced(word: Word) -> bool:
-    """Whether a word brings the space before or after it along."""
+    """Whether the text of a word contains the space before or after it."""
     text = _text(word)
     return text is not None and "characters" not in word and text.text != text.text.strip()
 
 
 def _named(value: Any) -> str:
-    """Say what something is, as JSON calls it."""
+    """Name a value for a message."""
     kinds = {dict: "an object without", list: "a list", Spelled: "a string", type(None): "null"}
     return kinds.get(type(value), shown(str(value)))
 

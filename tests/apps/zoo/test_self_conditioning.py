@@ -1,4 +1,4 @@
-"""Self-conditioning: a second input that may be nothing, and that no bound is fooled by."""
+"""Self-conditioning: the second input in training, samplers and bound."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def family(request: pytest.FixtureRequest) -> Family:
 
 
 def deaf(family: Family) -> Any:
-    """A network with a second input of no weight, otherwise awake."""
+    """A network whose second input has zero weights."""
     network = awake(family)
     with torch.no_grad():
         network.recall.weight.zero_()
@@ -51,7 +51,7 @@ def without(family: Family, network: Any) -> Any:
 
 
 class Spy:
-    """Notes what a network is told, and what it answers."""
+    """Records a network's inputs and outputs."""
 
     def __init__(self, network: RecallModel) -> None:
         self.told: list[Tensor | None] = []
@@ -68,7 +68,7 @@ class Spy:
 
 
 class SecondThoughts(Steered):
-    """Answers nonsense, unless it is told its nonsense: then it is exact."""
+    """Wrong without self-conditioning, exact with it."""
 
     self_conditioned = True
 
@@ -82,7 +82,7 @@ class SecondThoughts(Steered):
         return logits
 
 
-def test_a_second_input_of_no_weight_changes_nothing(family: Family) -> None:
+def test_a_second_input_with_zero_weights_changes_nothing(family: Family) -> None:
     network = deaf(family)
     plain = without(family, network)
     assert listens(network) and not listens(plain)
@@ -101,7 +101,7 @@ def test_a_second_input_of_no_weight_changes_nothing(family: Family) -> None:
         assert torch.equal(ends[0].nfe, ends[1].nfe)
 
 
-def test_untrained_it_hears_nothing_and_trained_it_does(family: Family) -> None:
+def test_only_a_trained_network_uses_the_second_input(family: Family) -> None:
     z, snr, x_hat = torch.randn(3, 6, 4), torch.tensor([0.5, 2.0, 9.0]), torch.randn(3, 6, 4)
     network = awake(family)
     with torch.no_grad():
@@ -112,7 +112,7 @@ def test_untrained_it_hears_nothing_and_trained_it_does(family: Family) -> None:
     assert not fresh.recall.weight.any()
 
 
-def test_evaluation_asks_twice_and_tells_the_first_answer(family: Family) -> None:
+def test_evaluation_calls_twice_and_passes_the_first_prediction(family: Family) -> None:
     network = awake(family)
     spy = Spy(network)
     z, snr = torch.randn(3, 6, 4), torch.tensor([0.5, 2.0, 9.0])
@@ -124,7 +124,7 @@ def test_evaluation_asks_twice_and_tells_the_first_answer(family: Family) -> Non
 
 
 @pytest.mark.parametrize("path", PATHS)
-def test_a_walk_tells_the_answer_of_the_call_before(family: Family, path: str) -> None:
+def test_a_sampler_passes_the_previous_prediction(family: Family, path: str) -> None:
     network = awake(family)
     spy = Spy(network)
     end = last(sampler(path), network, State.blank(3, 6), generator=stream(0))
@@ -136,7 +136,7 @@ def test_a_walk_tells_the_answer_of_the_call_before(family: Family, path: str) -
 
 
 @pytest.mark.parametrize("path", PATHS)
-def test_a_walk_goes_on_with_what_it_was_told(family: Family, path: str) -> None:
+def test_a_resumed_sampler_keeps_the_previous_prediction(family: Family, path: str) -> None:
     network, start = awake(family), State.blank(3, 6)
     whole = last(sampler(path), network, start, generator=Streams.derive(0, range(3)))
     for stop in (1, 3):
@@ -147,8 +147,8 @@ def test_a_walk_goes_on_with_what_it_was_told(family: Family, path: str) -> None
         assert torch.equal(again.confidence, whole.confidence)
 
 
-def test_the_bound_is_that_of_the_second_answer(truth: oracle.Oracle) -> None:
-    """Both terms are: nonsense in either would show. It costs two calls for each draw."""
+def test_the_bound_uses_the_second_prediction(truth: oracle.Oracle) -> None:
+    """Both terms do, and each draw costs two calls."""
     tokens = truth.sample(6, generator=stream(1))
     network = SecondThoughts(truth)
     found = VdmBound(16, 32)(network, tokens, generator=stream(2))
@@ -171,7 +171,7 @@ def test_a_budget_counts_both_calls(family: Family) -> None:
     assert isinstance(cheap, VdmBound) and cheap.replicates * (cheap.draws + 1) == 4
 
 
-def test_in_training_a_share_is_told_without_a_gradient(family: Family) -> None:
+def test_in_training_a_share_is_self_conditioned_without_gradient(family: Family) -> None:
     network = awake(family)
     z, snr = torch.randn(400, 6, 4), torch.full((400,), 2.0)
     spy = Spy(network)
@@ -188,7 +188,7 @@ def test_in_training_a_share_is_told_without_a_gradient(family: Family) -> None:
 
 
 @pytest.mark.parametrize("told", [0.0, 1.5])
-def test_a_share_of_none_is_refused(family: Family, told: float) -> None:
+def test_invalid_shares_are_refused(family: Family, told: float) -> None:
     with pytest.raises(ValueError, match=r"told must lie in \(0, 1\]"):
         family.Options(told=told)
     with pytest.raises(ValueError, match="0 < snr_min < snr_max"):

@@ -10,8 +10,6 @@ from dsl.apps.reproduce.curves import read
 from dsl.apps.reproduce.tradeoff import tradeoff
 from dsl.cli.main import main
 
-pytest.importorskip("matplotlib", reason="the extra 'figures' is not installed")
-
 
 @pytest.fixture
 def run(tmp_path: Path) -> Path:
@@ -48,7 +46,8 @@ def test_lines_can_be_told_apart_and_look_the_same_in_every_panel(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of many models, one of which has no score in the first panel."""
-    axes = pytest.importorskip("matplotlib.axes")
+    from matplotlib import axes
+
     looks: list[tuple[float, str, str]] = []
     plain = axes.Axes.errorbar
 
