@@ -59,7 +59,7 @@ def test_what_was_drawn_together_and_does_not_match_is_refused(name: str) -> Non
 
 @pytest.mark.parametrize("name", ["localize@4", "edm@4", "hybrid@4+2"])
 def test_paths_between_mask_and_token_are_refused(name: str) -> None:
-    with pytest.raises(ValueError, match="match is for samplers of masks and tokens; this sampler"):
+    with pytest.raises(ValueError, match="match needs a masked sampler; this sampler"):
         dsl.generate("oracle:cyclic-7", sampler=name, match=".*")
 
 

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from dsl.likelihoods.estimate import Estimator as Estimator
     from dsl.likelihoods.estimate import Kind as Kind
     from dsl.likelihoods.estimate import Mean as Mean
+    from dsl.likelihoods.estimate import deviation as deviation
     from dsl.likelihoods.estimate import require_draws as require_draws
     from dsl.likelihoods.path_audit import audit as audit
     from dsl.likelihoods.path_integral import PathIntegral as PathIntegral

@@ -32,6 +32,7 @@ from dsl.checkpoints import TEACHERS, Source, read_llama2c, require_teacher
 from dsl.checkpoints import Teacher as Published
 from dsl.core import Randomness, Streams, categorical, uniform
 from dsl.data import BEGIN, Corpus, Origin, Pieces, Progress, tokenizers
+from dsl.likelihoods import Mean
 from dsl.models import ArModel, ArShape, folder
 
 WORTH_KEEPING = 0.8
@@ -287,10 +288,8 @@ def facts(n: int, downloads: Path) -> tuple[Tokenizer, Iterator[list[int]], dict
 
 def _ratio(amounts: torch.Tensor, counts: torch.Tensor) -> list[float]:
     """Return Σ amounts / Σ counts and its standard error over stories."""
-    mean = amounts.sum() / counts.sum()
-    residual = amounts - mean * counts
-    error = residual.std() * math.sqrt(len(counts)) / counts.sum()
-    return [float(mean), float(error)]
+    found = Mean.ratio(amounts, counts)
+    return [found.mean, found.stderr]
 
 
 def stories(n: int = STORIES) -> Origin:
