@@ -60,16 +60,43 @@ def test_the_help_of_the_package_lists_all_that_it_exports() -> None:
     assert packages - {"_util", "cli"} - listed == set()
 
 
-def test_sampling_loads_few_modules_and_no_app() -> None:
+def loaded(command: list[str], folder: Path) -> set[str]:
+    """Run a command in a process of its own, and list the modules of ours that it imports."""
     script = (
-        "import sys, json, io, contextlib\n"
+        "import sys, json\n"
         "from dsl.cli.main import main\n"
-        "with contextlib.redirect_stdout(io.StringIO()):\n"
-        "    main(['sample', '--model', 'oracle:cyclic-7', '--sampler', 'mdlm@4'])\n"
-        "print(json.dumps([m for m in sys.modules if m.split('.')[0] == 'dsl']))\n"
+        "code = main(sys.argv[1:])\n"
+        "print('\\n' + json.dumps([m for m in sys.modules if m.split('.')[0] == 'dsl']))\n"
+        "sys.exit(code)\n"
     )
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    job = [sys.executable, "-c", script, *command]
+    done = subprocess.run(job, capture_output=True, text=True, cwd=folder)
     assert done.returncode == 0, done.stderr
-    loaded = json.loads(done.stdout.splitlines()[-1])
-    assert not [module for module in loaded if module.startswith("dsl.apps")]
-    assert len(loaded) <= 80, sorted(loaded)
+    return set(json.loads(done.stdout.splitlines()[-1]))
+
+
+def test_sampling_loads_few_modules_and_no_app(tmp_path: Path) -> None:
+    found = loaded(["sample", "--model", "text8-tiny", "--sampler", "mdlm@2"], tmp_path)
+    assert not [module for module in found if module.startswith("dsl.apps")]
+    assert len(found) <= 80, sorted(found)
+
+
+WALKS = {
+    "sample": ["--model", "text8-tiny", "--sampler", "mdlm@2", "--prompt", "the"],
+    "train": ["text8-tiny", "--smoke", "--set", "data.corpus=text.txt", "--out", "run"],
+    "likelihood": ["text8-tiny", "the cat sat", "--budget", "4"],
+    "correct": ["text.txt"],
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("verb", WALKS)
+def test_commands_use_the_modules_that_the_guide_for_developers_lists(
+    verb: str, tmp_path: Path
+) -> None:
+    (tmp_path / "text.txt").write_text("the quick brown fox jumps over the lazy dog " * 100)
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    walk = text.split(f"- `dsl {verb}`:")[1].split("\n- ")[0].split("\n\n")[0]
+    listed = re.findall(r"`([a-z_.]+\.[a-z_]+)`", walk)
+    assert len(listed) == len(set(listed)) >= 6, "each module once"
+    assert {f"dsl.{name}" for name in listed} <= loaded([verb, *WALKS[verb]], tmp_path)
