@@ -14,7 +14,7 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
-from dsl._util.files import parse_json, require_place
+from dsl._util.files import parse_json, require_place, write_text
 from dsl._util.validate import SEEDS, within
 
 if TYPE_CHECKING:
@@ -180,8 +180,15 @@ def _measured(path: Path, options: BenchOptions) -> list[Row]:
     from dsl._util import config as strict
 
     require_place(path)
-    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
-    rows = [strict.read(Row, parse_json(line.encode(), str(path)), str(path)) for line in lines]
+    *lines, last = path.read_bytes().split(b"\n") if path.exists() else [b""]
+    if last:  # a crash cut the line off, or only its newline is missing
+        try:
+            parse_json(last, str(path))
+        except ValueError:
+            last = b""
+        lines += [last] if last else []
+        write_text(path, b"".join(line + b"\n" for line in lines).decode())
+    rows = [strict.read(Row, parse_json(line, str(path)), str(path)) for line in lines]
     for row in rows:
         if row.seed != options.seed or row.texts not in (options.texts, min(ASKED, options.texts)):
             raise ValueError(

@@ -177,6 +177,11 @@ def test_a_benchmark_goes_on_where_it_stopped(
     assert "second" in capsys.readouterr().out
     bench.main(order)
     assert len(kept.read_text().splitlines()) == 2
+    rows = kept.read_text()
+    for cut in (rows[:-20], rows.rstrip("\n")):  # half a line, and a line without its newline
+        kept.write_text(cut)
+        bench.main(order)
+        assert kept.read_text() == rows
     with pytest.raises(ValueError, match="rows of 3 texts and seed 1, got 3 and 0"):
         bench.main([*order, "--seed", "1"])
 

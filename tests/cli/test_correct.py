@@ -38,6 +38,26 @@ def test_standard_input(
     assert capsys.readouterr().out == MENDED
 
 
+@pytest.mark.parametrize("several", [False, True])
+@pytest.mark.parametrize("link", [False, True])
+def test_originals_are_never_overwritten(
+    several: bool,
+    link: bool,
+    damaged: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    other, out = tmp_path / "other.txt", tmp_path / "out"
+    other.write_text(DAMAGED)
+    files, there = ([damaged, other], out / "page.txt") if several else ([damaged], out)
+    out.mkdir() if several else None
+    there.symlink_to(damaged) if link else None
+    target = out if link else (tmp_path if several else damaged)
+    assert main(["correct", *map(str, files), *QUICK, "--out", str(target)]) == 1
+    assert "is an input file: choose another --out" in capsys.readouterr().err
+    assert damaged.read_text() == DAMAGED + "\n" and other.read_text() == DAMAGED
+
+
 def test_several_files_go_into_a_directory(
     damaged: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

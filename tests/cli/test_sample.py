@@ -128,11 +128,51 @@ def test_traces_are_written(capsys: pytest.CaptureFixture[str], tmp_path: Path) 
     plain = run(capsys, *job)
     traced = run(capsys, *job, "--trace", str(path), "--batch-size", "2")
     assert traced == plain
-    records = [json.loads(line) for line in path.read_text().splitlines()]
+    first, *records = [json.loads(line) for line in path.read_text().splitlines()]
+    assert first["about"]["model"] == "text8-tiny"
     assert {(r["index"], r["step"]) for r in records} == {
         (i, k) for i in range(3) for k in range(6)
     }
     assert all("entropy" in record for record in records)
+
+
+def test_a_trace_survives_interruptions(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """A killed run leaves fewer samples than traces, and half a line. Resuming makes both whole."""
+    out, trace = tmp_path / "samples.jsonl", tmp_path / "trace.jsonl"
+    job = ("sample", "-n", "4", "--model", "oracle:cyclic-7", "--sampler", "mdlm@4")
+    job = (*job, "--batch-size", "1", "--out", str(out), "--trace", str(trace))
+    run(capsys, *job)
+    samples, steps = read(out), trace.read_text().splitlines()
+    lines = out.read_text().splitlines(keepends=True)
+    out.write_text("".join(lines[:3]))  # two samples
+    kept = [line for line in steps if '"index": 3' not in line]
+    trace.write_text("\n".join(kept) + "\n" + steps[-1][:20])  # three traces and a half
+    run(capsys, *job)
+    tokens = [sample.tokens for sample in read(out)[1]]
+    assert tokens == [sample.tokens for sample in samples[1]]
+    again = [json.loads(line) for line in trace.read_text().splitlines()]
+    records = [json.loads(line) for line in steps[1:]]
+    assert sorted(again[1:], key=lambda r: (r["index"], r["step"])) == sorted(
+        records, key=lambda r: (r["index"], r["step"])
+    )
+
+
+@pytest.mark.parametrize("content", ["my thesis\n", "my thesis", '{"index": 0}\n', "[]\n", "5\n"])
+def test_a_trace_replaces_no_other_file(
+    content: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    trace = tmp_path / "trace.jsonl"
+    trace.write_text(content)
+    job = ("sample", "--model", "oracle:cyclic-7", "--sampler", "mdlm@4", "--trace", str(trace))
+    assert "exists and is not a trace" in fails(capsys, *job)
+    assert trace.read_text() == content
+    run(capsys, *job, "--overwrite")
+    before = trace.read_bytes()
+    assert "the trace of another request: its seed differs" in fails(capsys, *job, "--seed", "1")
+    assert trace.read_bytes() == before
+    run(capsys, *job)  # the same request writes the same trace
+    assert json.loads(trace.read_text().splitlines()[-1]) == json.loads(before.splitlines()[-1])
+    assert "must be two files" in fails(capsys, *job, "--out", str(trace))
 
 
 def test_a_full_specification(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

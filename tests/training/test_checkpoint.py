@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import multiprocessing
 import os
 import signal
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -100,3 +102,35 @@ def test_what_a_killed_process_left_is_gone_after_the_next_save(tmp_path: Path) 
     (orphan / "half").write_bytes(b"half")
     store.save(4, ONE, {}, nothing)
     assert not orphan.exists()
+
+
+@pytest.mark.parametrize("name", [MANIFEST, "training.safetensors"])
+@pytest.mark.parametrize("fault", [errno.EACCES, errno.EIO, errno.EMFILE])
+def test_a_checkpoint_that_cannot_be_read_is_not_damaged(
+    name: str, fault: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Going back to an older checkpoint, or to step 0, would throw good ones away."""
+    store = Checkpoints(tmp_path)
+    for step in (1, 2):
+        store.save(step, ONE, {}, nothing)
+    plain = Path.open
+
+    def failing(path: Path, *args: Any, **kwargs: Any) -> Any:
+        if path.name == name and path.parent.name == "step-00000002":
+            raise OSError(fault, os.strerror(fault))
+        return plain(path, *args, **kwargs)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "open", failing)
+        with pytest.raises(OSError, match="step-00000002 cannot be read"):
+            newest(store)
+    assert newest(store) == (2, [])
+
+
+def test_a_manifest_without_checksums_is_damaged(tmp_path: Path) -> None:
+    store = Checkpoints(tmp_path)
+    for step in (1, 2):
+        store.save(step, ONE, {}, nothing)
+    (tmp_path / "step-00000002" / MANIFEST).write_text('{"step": 2, "about": {}, "sha256": {}}')
+    found, said = newest(store)
+    assert found == 1 and "has no checksum of training.safetensors" in said[0]

@@ -63,6 +63,18 @@ def test_an_error_leaves_what_was_there(
     assert names(tmp_path) == ["target"]
 
 
+def test_links_and_permissions_are_kept(tmp_path: Path) -> None:
+    target, link = tmp_path / "there" / "target.txt", tmp_path / "link.txt"
+    target.parent.mkdir()
+    target.write_text("old")
+    target.chmod(0o600)
+    link.symlink_to(target)
+    write_text(link, "new")
+    assert link.is_symlink() and target.read_text() == "new"
+    assert target.stat().st_mode & 0o777 == 0o600
+    assert sorted(tmp_path.iterdir()) == sorted([link, target.parent])
+
+
 def test_a_directory_takes_the_place_of_another(tmp_path: Path) -> None:
     path = tmp_path / "made"
     for content in ("one", "two"):

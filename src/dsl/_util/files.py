@@ -47,7 +47,8 @@ def whole(path: Path, called: str | None = None) -> Iterator[Path]:
     """Yield a temporary path for a file or directory, and rename it to `path` at the end.
 
     After an error `path` is unchanged. The temporary path has the target's file name and is in a
-    directory of its own, so a library may write temporary files beside it.
+    directory of its own, so a library may write temporary files beside it. A symbolic link keeps
+    pointing to its target, and an existing file keeps its permissions.
 
     Args:
         path: The target.
@@ -57,6 +58,7 @@ def whole(path: Path, called: str | None = None) -> Iterator[Path]:
         NotWritten: if the disk is full or not writable.
     """
     what = called or path
+    path = path.resolve() if path.is_symlink() else path
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         sweep(path.parent, path.name)
@@ -68,6 +70,8 @@ def whole(path: Path, called: str | None = None) -> Iterator[Path]:
         with reported(what):
             yield made
         try:
+            if made.is_file() and path.is_file():
+                shutil.copymode(path, made)
             _sync(made)
             _place(made, path, part / "before")
         except OSError as error:

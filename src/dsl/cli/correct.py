@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from dsl.apps.correct.reading import Correction, Reading
 
 STANDARD_INPUT = Path("-")
+SUFFIXES = {"text": ".txt", "json": ".json", "html": ".html", "diff": ".diff"}
+"""Suffixes that --to adds to the names of several files."""
 
 
 @dataclass(frozen=True)
@@ -91,6 +93,17 @@ class Options:
         names = [path.name for path in self.files]
         if doubled := {name for name in names if names.count(name) > 1}:
             raise ValueError(f"several input files have the name {doubled.pop()!r}")
+        inputs = [path for path in (*self.files, self.fit) if path not in (None, STANDARD_INPUT)]
+        for target in [] if self.out is None else map(self.target, self.files):
+            if target.exists() and any(target.samefile(path) for path in inputs):
+                raise ValueError(f"{target} is an input file: choose another --out")
+
+    def target(self, path: Path) -> Path:
+        """Return the output file of an input file."""
+        assert self.out is not None
+        if len(self.files) == 1:
+            return self.out
+        return self.out / f"{path.name}{SUFFIXES.get(self.to, '')}"
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -159,9 +172,7 @@ def _write(made: Correction, path: Path, encoding: str, options: Options) -> Non
     if options.out is None:
         sys.stdout.buffer.write(data)
         return
-    suffix = {"text": ".txt", "json": ".json", "html": ".html", "diff": ".diff"}.get(options.to)
-    name = path.name if suffix is None else f"{path.name}{suffix}"
-    target = options.out / name if len(options.files) > 1 else options.out
+    target = options.target(path)
     target.parent.mkdir(parents=True, exist_ok=True)
     with files.whole(target) as part:
         part.write_bytes(data)

@@ -91,7 +91,7 @@ class OutputOptions:
     out: Path | None = None
     """Output file (JSON lines). A file with part of the same request is completed."""
     overwrite: bool = False
-    """Overwrite an output file of a different request."""
+    """Overwrite --out and --trace if they hold something else."""
     trace: Path | None = None
     """Record every step of every sequence in this file (JSON lines); costs one full forward pass
     per step."""
@@ -104,3 +104,5 @@ class OutputOptions:
             require_place(self.out)
         if self.trace is not None and (self.trace.is_dir() or not self.trace.exists()):
             require_place(self.trace)  # other paths may be pipes
+        if self.out and self.trace and self.out.resolve() == self.trace.resolve():
+            raise ValueError(f"--out and --trace must be two files, got {self.out} for both")

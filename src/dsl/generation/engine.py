@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -27,7 +26,7 @@ from dsl.samplers.base import Sampler
 from dsl.samplers.state import State
 
 if TYPE_CHECKING:
-    from dsl.generation.trace import Trace
+    from dsl.generation.trace import Trace, TraceFile
 
 Follow = Callable[..., Iterator[State]]
 """Yields the states of an iterator unchanged and records them, such as `Trace.follow`."""
@@ -67,20 +66,22 @@ def run(request: Request, sink: Sink | None = None) -> Store:
     ) as store:
         process.wait()  # all processes must have read the file before one writes to it
         missing = [index for index in range(len(request)) if index not in store.done]
-        for batch in request.batches(missing[process.rank :: process.count]):
-            _draw(batch, store, sink)
+        mine = missing[process.rank :: process.count]
+        trace = None if sink.trace is None else _trace_file(store, mine, sink)
+        for batch in request.batches(mine):
+            _draw(batch, store, sink, trace)
         process.wait()
         if process.rank == 0:
             store.merge()
     return store
 
 
-def _draw(batch: Batch, store: Store, sink: Sink) -> None:
-    began, trace = time.monotonic(), None if sink.trace is None else _tracer(batch)
+def _draw(batch: Batch, store: Store, sink: Sink, file: TraceFile | None) -> None:
+    began, trace = time.monotonic(), None if file is None else _tracer(batch)
     state = walk(batch, None if trace is None else trace.follow, sink.on_step)
     samples = batch.finish(state, time.monotonic() - began)
-    if trace is not None:  # first, because stored samples are not drawn and traced again
-        _append(trace, sink, fresh=not store.done)
+    if file is not None and trace is not None:
+        file.add(trace.records)  # first: a stored sample is not drawn and traced again
     store.add(samples)
     sink.on_samples(samples, state.tokens.numel())
 
@@ -108,14 +109,14 @@ def _tracer(batch: Batch) -> Trace:
     return Trace(batch.denoiser, measure_sharpness=whole and model.can_answer(Denoiser))
 
 
-def _append(trace: Trace, sink: Sink, *, fresh: bool) -> None:
+def _trace_file(store: Store, missing: Sequence[int], sink: Sink) -> TraceFile:
+    from dsl.generation.trace import TraceFile
+
     assert sink.trace is not None
     path, process = sink.trace, sink.process
     if process.count > 1:
         path = path.with_name(f"{path.name}.{process.rank}-of-{process.count}")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("w" if fresh else "a", encoding="utf-8") as file:
-        file.writelines(json.dumps(record) + "\n" for record in trace.records)
+    return TraceFile(path, store.about, missing, overwrite=sink.overwrite)
 
 
 @keywords(SampleOptions)

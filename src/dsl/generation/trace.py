@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from dsl._util.files import parse_json, reported, whole
 from dsl.core.denoiser import Denoiser, Endpoints
 from dsl.core.types import MASK, Noisy
+from dsl.generation.samples import IDENTITY
 from dsl.samplers.state import State
 
 CHUNK_ROWS = 256
@@ -119,6 +123,60 @@ class Trace:
             record |= {key: column[row].item() for key, column in columns.items()}
             record["snr"] = [round(level, 4) for level in levels[row].tolist()]
             self.records.append(record)
+
+
+class TraceFile:
+    """A file of records. The first line describes the request, as in a samples file."""
+
+    def __init__(
+        self, path: Path, about: dict[str, Any], missing: Iterable[int], *, overwrite: bool
+    ) -> None:
+        """Open or create a file, and drop the records of sequences that will be drawn again.
+
+        Args:
+            path: The file, or a pipe.
+            about: The description of the request.
+            missing: The sequences that will be drawn.
+            overwrite: Replace a file with other content.
+
+        Raises:
+            ValueError: if the file holds anything but a trace of the same request.
+        """
+        self.path = path
+        path.parent.mkdir(parents=True, exist_ok=True)
+        kept = self._kept(about, set(missing)) if path.is_file() and not overwrite else []
+        content = b"".join(line + b"\n" for line in (json.dumps({"about": about}).encode(), *kept))
+        if path.is_file() or not path.exists():
+            with whole(path) as part:
+                part.write_bytes(content)
+        else:
+            with path.open("wb") as pipe:
+                pipe.write(content)
+
+    def _kept(self, about: dict[str, Any], missing: set[int]) -> list[bytes]:
+        lines = self.path.read_bytes().split(b"\n")[:-1]  # a crash may have cut off the last one
+        if not lines and not self.path.stat().st_size:
+            return []
+        advice = "choose another file, or pass --overwrite"
+        try:
+            first, *records = (parse_json(line, str(self.path)) for line in lines)
+            differs = [key for key in IDENTITY if first["about"].get(key) != about.get(key)]
+            indices = [record["index"] for record in records]
+        except (ValueError, KeyError, TypeError, AttributeError):
+            raise ValueError(f"{self.path} exists and is not a trace: {advice}") from None
+        if differs:
+            raise ValueError(
+                f"{self.path} holds the trace of another request: its {', '.join(differs)} "
+                f"differ{'s' if len(differs) == 1 else ''}; {advice}"
+            )
+        return [
+            line for line, index in zip(lines[1:], indices, strict=True) if index not in missing
+        ]
+
+    def add(self, records: Iterable[dict[str, Any]]) -> None:
+        """Append records."""
+        with reported(self.path), self.path.open("a", encoding="utf-8") as file:
+            file.writelines(json.dumps(record) + "\n" for record in records)
 
 
 @dataclass(frozen=True)

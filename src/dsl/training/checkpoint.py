@@ -20,6 +20,8 @@ from dsl._util.files import digest, parse_json, sweep, whole
 
 MANIFEST = "manifest.json"
 TRAINING = "training.safetensors"
+MISSING = (FileNotFoundError, IsADirectoryError, NotADirectoryError)
+"""Errors of a checkpoint without all of its files. Other errors say nothing about the files."""
 
 
 @dataclass(frozen=True)
@@ -77,13 +79,22 @@ class Checkpoints:
 
     @staticmethod
     def fault(path: Path) -> str | None:
-        """Describe the damage of a checkpoint; None if it is intact."""
+        """Describe the damage of a checkpoint; None if it is intact.
+
+        Raises:
+            OSError: if a file is there but cannot be read; that is a fault of the machine.
+        """
         try:
             for name, written in _manifest(path)["sha256"].items():
                 if digest(path / name) != written:
                     return f"{name} has changed"
-        except (OSError, ValueError) as error:
+        except (*MISSING, ValueError) as error:
             return str(error)
+        except OSError as error:
+            raise type(error)(
+                f"{path} cannot be read ({error.strerror}); it may be intact, so the run does not "
+                "go back to an older checkpoint"
+            ) from error
         return None
 
     def _prune(self) -> None:
@@ -99,7 +110,7 @@ class Checkpoints:
         for path in self.folder.glob("step-*"):
             try:
                 loss = _manifest(path)["about"].get("validation", {}).get("loss")
-            except (OSError, ValueError):
+            except (*MISSING, ValueError):
                 continue  # damaged
             if loss is not None:
                 scored.append((loss, path))
@@ -137,4 +148,6 @@ def _manifest(path: Path) -> dict[str, Any]:
         not isinstance(record.get(name), kind) for name, kind in kinds.items()
     ):
         raise ValueError(f"{where} must have the keys {', '.join(kinds)}")
+    if TRAINING not in record["sha256"]:
+        raise ValueError(f"{where} has no checksum of {TRAINING}")
     return record

@@ -39,6 +39,8 @@ def read_trace(path: Path) -> list[dict[str, Any]]:
     records = []
     for number, line in enumerate(path.read_bytes().splitlines(), 1):
         record = parse_json(line, f"{path}, line {number},")
+        if number == 1 and isinstance(record, dict) and "about" in record:
+            continue
         if not isinstance(record, dict) or not {"index", "snr"} <= set(record):
             raise ValueError(f"{path} is not a trace of `dsl sample --trace`: it has no SNRs")
         if not _are_snrs(record["snr"]):
