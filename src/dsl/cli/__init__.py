@@ -1,1 +1,1 @@
-"""The command line: one file per verb, each of which loads, does and saves."""
+"""The command line: one file per command."""

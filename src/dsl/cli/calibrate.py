@@ -15,7 +15,7 @@ from dsl.cli.options import parse
 
 @dataclass(frozen=True)
 class Options:
-    """Measure calibration under teacher forcing: ECE, reliability, risk-coverage, temperature.
+    """Measure calibration on corrupted held-out text: ECE, reliability, risk-coverage, temperature.
 
     One half of the blocks fits a temperature; the other half is evaluated at T = 1 and at that T.
 

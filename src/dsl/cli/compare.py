@@ -36,7 +36,7 @@ class Options(JudgeSettings):
     steps: tuple[int, ...] = (8, 16, 32, 64, 128)
     """Values of T."""
     seeds_drawn: int = 3
-    """Number of seeds: 0, 1, …"""
+    """Number of sampling seeds: 0, 1, …"""
     n: Annotated[int, tyro.conf.arg(aliases=["-n"])] = 256
     """Samples per cell."""
     length: int | None = None

@@ -30,8 +30,8 @@ class Options(JudgeSettings):
     and need no hub access; the paper's protocol uses GPT-2 Large for both. Scores from different
     judges are not comparable.
 
-    `dsl evaluate MEASURE MODEL CORPUS` measures a model instead: repair (how much damage it
-    restores), divergence (from the known source of its corpus).
+    `dsl evaluate MEASURE MODEL CORPUS` measures a model instead: repair (how much damaged text it
+    restores) or divergence (KL divergences from the known source of a corpus).
 
     With --judge moses the samples are SMILES, measured by the MOSES benchmark (extra molecules):
     validity, uniqueness, novelty, diversity, and distance to its test sets.

@@ -17,15 +17,15 @@ from dsl.generation import InfillOptions
 class Options(InfillOptions, OutputOptions):
     """Fill the gaps of a text: "the capital of [12] is london" has a gap of twelve tokens.
 
-    With --file, every line is such a text, and -n versions of each are printed in order. For a
-    model of documents a text begins one; what follows it is unknown and not written.
+    With --file, every line is such a text, and -n versions of each are printed in order. A document
+    model treats the text as the start of a document; --ending changes this.
     """
 
     choices: ClassVar[dict[str, str]] = {"Samplers": "dsl.samplers"}
     text: tyro.conf.Positional[str] = ""
     """The text, with every gap written as [length]."""
     file: Path | None = None
-    """A file with a text in every line; - is the standard input."""
+    """A file with one text per line; - is standard input."""
 
     def check(self) -> None:
         """Refuse values that no run can have."""

@@ -18,13 +18,13 @@ class Options(SampleOptions, OutputOptions):
     A sampler is written with its steps, as in mdlm@64 or hybrid@16+32, and any of its fields after
     a colon, as in remdm-loop@128:eta=0.02,top_p=0.9.
 
-    A model of documents chooses the length of its texts, up to --length. Under torchrun the
-    sequences are shared by the processes; the texts do not change.
+    A document model chooses the length of its texts, up to --length. Under torchrun the sequences
+    are split across processes; the texts do not change.
     """
 
     choices: ClassVar[dict[str, str]] = {"Samplers": "dsl.samplers"}
     prompts: Path | None = None
-    """A file with a prompt in every line, - for the standard input; -n sequences for each."""
+    """A file with one prompt per line; - is standard input. -n sequences are drawn for each."""
 
     def check(self) -> None:
         """Refuse values that no run can have."""

@@ -26,8 +26,7 @@ class Options:
     """
 
     recipe: tyro.conf.Positional[str]
-    """YAML file, or a bundled recipe: cyclic, text8-tiny, text8-tiny-finetune, english-tiny,
-    text8 or owt-finetune."""
+    """YAML file, or a bundled recipe such as cyclic, text8-tiny, stories-tiny or owt-finetune."""
     out: Path
     """Run directory: recipe, log, checkpoints, and finally the model."""
     set: tyro.conf.UseAppendAction[tuple[str, ...]] = ()

@@ -21,7 +21,7 @@ Noisy = Float[Tensor, "b l d"]
 """Token states z = γx + √γ ε, and everything else that lives in embedding space."""
 
 Logits = Float[Tensor, "b l v"]
-"""Unnormalised log-probabilities over clean tokens, one row a position."""
+"""Unnormalised log-probabilities over clean tokens, one row per position."""
 
 Rows = Float[Tensor, "*rows v"]
 """Logits of chosen positions: (b, l, v) for all of them, (n, v) for the n that a Mask chose."""

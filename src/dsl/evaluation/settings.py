@@ -11,29 +11,29 @@ from dsl._util.validate import within
 
 @dataclass(frozen=True, kw_only=True)
 class JudgeSettings:
-    """What samples are held against."""
+    """The reference text and the judges of samples."""
 
     reference: str = ""
-    """The corpus of real text: a name that `dsl data` knows, or a file; moses has its own."""
+    """The real text: a corpus name (see `dsl data`) or a file. Not needed with --judge moses."""
     split: str = "test"
-    """Its split."""
+    """Split of the reference corpus."""
     features: str = "minilm"
     """MAUVE's feature model: minilm, a directory such as GPT-2 Large's, or none."""
     judge: str = "smollm2"
-    """GenPPL's language model: smollm2, a directory such as GPT-2 Large's, a causal model of ours
-    such as teacher:stories15M, or none; or moses, which measures molecules instead of text."""
+    """GenPPL's language model: smollm2, a directory such as GPT-2 Large's, a causal model of
+    this package such as teacher:stories15M, or none; moses measures molecules instead of text."""
     buckets: int | None = None
-    """K-means clusters of MAUVE; a tenth of the samples if not given."""
+    """K-means clusters of MAUVE. Default: a tenth of the samples."""
     seeds: int = 3
     """K-means seeds of MAUVE."""
     resamples: int = 5
     """Bootstrap resamples of MAUVE, and of distances between sets of molecules."""
     novelty: int = 16
-    """Tokens in an n-gram of novelty."""
+    """Length of the n-grams for novelty, in tokens."""
     device: str = "cpu"
-    """Where networks run, such as cuda:0."""
+    """Device of the networks, such as cuda:0."""
     cache: Path | None = None
-    """Where corpora, judges and features are kept."""
+    """Cache directory for corpora, judges and features."""
 
     def check(self) -> None:
         """Refuse values that no run can have."""

@@ -21,7 +21,7 @@ from dsl.models import folder
 from dsl.models.config import ModelConfig, NetworkShape
 
 ONCE_SHARED = frozenset(field.name for field in fields(ModelConfig)) - {"llama"}
-"""Keys that config.json of every family had while all shared one; a family ignores the foreign."""
+"""Keys that early versions wrote to every config.json; a family ignores those it does not have."""
 
 
 class Family(ABC):

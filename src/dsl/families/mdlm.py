@@ -111,9 +111,9 @@ class MdlmOptions:
 
 
 class MdlmModel(ShapedNetwork):
-    """MDLM's network as a denoiser of endpoint states: every masked path serves it.
+    """MDLM's network as a denoiser of endpoint states, for every masked path.
 
-    Its tensors have the published names, so `dsl convert mdlm` reads what it writes.
+    Its tensors have the published names, so `dsl convert mdlm` can read its checkpoints.
     """
 
     def __init__(self, config: MdlmShape) -> None:
@@ -154,7 +154,7 @@ class MdlmModel(ShapedNetwork):
 
 
 class MdlmObjective(Objective):
-    """The continuous-time bound: -log p at masked positions, weighed as their schedule says."""
+    """The continuous-time bound: -log p at masked positions, weighted by the noise schedule."""
 
     model: MdlmModel
 

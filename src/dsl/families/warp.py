@@ -22,10 +22,10 @@ class WarpOptions:
     """How the law is learned."""
 
     weighted: bool = True
-    """Weigh losses by importance, so that the given law holds for the SNR of every token: where a
-    sequence shares one SNR the objective stays the same in expectation, where each token has its
-    own its neighbours still follow the learned law. Without, that law takes the given one's place,
-    as in CDCD."""
+    """Use importance weights, so that the given law holds for the SNR of every token. If all tokens
+    of a sequence share one SNR, the objective is unchanged in expectation; otherwise a token's
+    neighbours still follow the learned law. Without weights the learned law replaces the given
+    one, as in CDCD."""
     bins: int = 32
     decay: float = 0.99
     """The decay of the running loss per step."""
@@ -41,7 +41,7 @@ class WarpOptions:
 
 
 class Warp(nn.Module):
-    """The running loss by quantile, and the law that follows from it; the given one at first."""
+    """The running loss by quantile, and the law learned from it, which starts as the given one."""
 
     losses: Tensor
     counts: Tensor

@@ -21,8 +21,8 @@ from dsl._util.validate import text as require_text
 F = TypeVar("F", bound=Callable[..., Any])
 
 Ending = Literal["unknown", "here", "open"]
-"""What follows a text: unknown tokens that are not written, the document's end, or what the model
-writes."""
+"""What follows a text: unknown tokens that are not printed, the document's end, or a continuation
+by the model."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,7 +42,7 @@ class DrawOptions:
     seed: int = 0
     """The seed and a sequence's index determine its text; batch size and processes do not."""
     batch_size: int = 32
-    """Sequences drawn side by side."""
+    """Sequences per batch."""
 
     def check(self) -> None:
         """Refuse values that no request can have."""
@@ -67,10 +67,10 @@ class SampleOptions(DrawOptions):
     suffix: str = ""
     """Text that every sequence ends with."""
     match: str | None = None
-    """A regular expression that every whole text matches. Use a sampler that draws one token at a
-    time, such as roar or causal (extra match)."""
+    """A regular expression that every text must match as a whole. Use a sampler that draws one
+    token at a time, such as roar or causal (extra match)."""
     stride: int | None = None
-    """Write texts longer than the model: move its window on by this many tokens at a time."""
+    """Write texts longer than the model: move its window by this many tokens at a time."""
 
     def check(self) -> None:
         """Refuse values that no request can have."""
@@ -89,11 +89,10 @@ class InfillOptions(DrawOptions):
     """How gaps are filled."""
 
     sampler: str = "roar"
-    """The sampler, with its steps, or a YAML file. Gaps are short: one token at a time costs
-    little."""
+    """The sampler, with its steps, or a YAML file. The default draws one token at a time."""
     ending: Ending = "unknown"
-    """What follows the text, for models of documents: unknown tokens that are not written, its end
-    here, or what the model writes (open)."""
+    """For document models. The text is the start of a document with an unknown rest (unknown), a
+    complete document (here), or continued by the model (open)."""
 
 
 def keywords(kind: type[DrawOptions]) -> Callable[[F], F]:

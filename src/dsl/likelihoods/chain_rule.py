@@ -49,10 +49,10 @@ class ChainRule:
 
 @dataclass(frozen=True)
 class Causal:
-    """-log P = Σ_i -log P(s_i | s_<i) of what `causal` samples, from some or all of its terms.
+    """-log P under the sampler `causal`: Σ_i -log P(s_i | s_<i), from some or all of its terms.
 
-    The expectation is that number itself, for any denoiser; there is no bound in between. If the
-    calls suffice for all l terms they are summed, and nothing is random.
+    The estimate is unbiased for any denoiser. If the budget allows all l terms, they are summed and
+    the result is exact.
     """
 
     replicates: int = 8

@@ -11,7 +11,7 @@ from dsl.models.rotary import Rotary
 
 
 class EncoderBlock(nn.Module):
-    """Attention and a feed-forward layer, each behind a norm and around a residual."""
+    """Attention and a feed-forward layer, each with a pre-norm and a residual connection."""
 
     def __init__(self, dim: int, heads: int, dropout: float, *, causal: bool = False) -> None:
         super().__init__()
@@ -35,7 +35,7 @@ class EncoderBlock(nn.Module):
 
 
 class Encoder(nn.Module):
-    """The same interface as the DiT: features of mixtures, then a head on the rows asked for."""
+    """The same interface as the DiT: features of mixtures, then a head on the requested rows."""
 
     def __init__(
         self,

@@ -84,7 +84,7 @@ class Norm(nn.RMSNorm):
 
 
 class LlamaBlock(nn.Module):
-    """Attention and a gated feed-forward layer, each behind a norm and around a residual."""
+    """Attention and a gated feed-forward layer, each with a pre-norm and a residual."""
 
     def __init__(self, dim: int, heads: int, dropout: float, options: LlamaOptions) -> None:
         super().__init__()
@@ -140,7 +140,7 @@ class LlamaBlock(nn.Module):
 
 
 class Llama(nn.Module):
-    """The same interface as the DiT: features of mixtures, then a head on the rows asked for."""
+    """The same interface as the DiT: features of mixtures, then a head on the requested rows."""
 
     ahead: int | None = None
     """How far ahead each position attends; None is unlimited, 0 is causal."""

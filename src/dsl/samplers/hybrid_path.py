@@ -1,4 +1,4 @@
-"""The hybrid path: continuous while the text takes shape, masked while it is polished (C.6)."""
+"""The hybrid path: continuous diffusion first, then masked refinement (C.6)."""
 
 from __future__ import annotations
 

@@ -88,7 +88,7 @@ class Never:
 
 @dataclass(frozen=True)
 class ForwardBackward:
-    """FB: undo as much of the forward process as the step had done, σ = (α_s - α_t)/α_t."""
+    """FB: remask as many tokens as α gains in the step, on average: σ = (α_s - α_t)/α_t."""
 
     official: bool = False
     """Do not cap σ at σ_max, as ReMDM's code does not. They differ in the last step, where σ_max
@@ -130,10 +130,10 @@ class Rescale:
 
 @dataclass(frozen=True)
 class Confidence:
-    """ReMDM-conf: share σ_max among the visible tokens, most of it to those drawn least surely.
+    """ReMDM-conf: share σ_max among the visible tokens, most to those of low probability.
 
-    The share is a softmax over the positions of -p, p being the probability with which the token
-    was drawn; so one token is expected to be remasked in a step, at the most.
+    The share is a softmax of -p over the positions, where p is the probability with which the token
+    was drawn. So a step remasks at most one token on average.
     """
 
     def __call__(self, step: Interval, state: State) -> Float[Tensor, "b l"]:

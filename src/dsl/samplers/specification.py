@@ -79,7 +79,7 @@ def read_file(path: Path) -> Sampler:
 
 @dataclass(frozen=True)
 class _Sizes:
-    """The fields of `Strided` besides its sampler."""
+    """The fields of `Strided` other than its sampler."""
 
     window: int
     stride: int
