@@ -1,4 +1,4 @@
-"""`dsl reproduce figure`: draw training curves, trade-offs, paths, an animation or the geometry."""
+"""`dsl reproduce figure`: draw curves, trade-offs, paths, an animation or the geometry."""
 
 from __future__ import annotations
 
