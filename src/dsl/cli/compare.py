@@ -26,7 +26,7 @@ class Options(JudgeSettings):
     results.json, a Markdown table and the figure. Settings that differ between rows (temperature,
     top-p, calls, training) are listed, with a warning if the difference comes from a default.
 
-    Example: dsl compare text8-tiny/mdlm@T text8-tiny/edm@T --out comparison --steps 16 64
+    Example: dsl compare text8-tiny/mdlm@T text8-tiny/edm@T --reference text8-prefix --out grid
     """
 
     cells: tyro.conf.Positional[tuple[str, ...]]

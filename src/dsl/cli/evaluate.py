@@ -36,7 +36,7 @@ class Options(JudgeSettings):
     With --judge moses the samples are SMILES, measured by the MOSES benchmark (extra molecules):
     validity, uniqueness, novelty, diversity, and distance to its test sets.
 
-    Example: dsl evaluate samples.jsonl --out result.json
+    Example: dsl evaluate samples.jsonl --reference text8-prefix --out result.json
     """
 
     choices: ClassVar[dict[str, str]] = {"Measures of models": "dsl.measures"}

@@ -25,7 +25,7 @@ class Options:
     several paths, as SVG. geometry: the converter's output for γ times a token's embedding, from a
     DSL model (the paper's figure 2).
 
-    Example: dsl reproduce figure tradeoff comparison/results.json --out tradeoff.pdf
+    Example: dsl reproduce figure tradeoff grid/results.json --out tradeoff.pdf
     """
 
     what: tyro.conf.Positional[Literal["curves", "tradeoff", "paths", "writing", "geometry"]]
