@@ -5,14 +5,14 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from statistics import fmean, stdev
+from statistics import fmean
 
 import torch
 
 from dsl.checkpoints import load
 from dsl.core import Endpoints, Mask, Noisy, Rows, Streams, oracle, stream
+from dsl.likelihoods import Mean
 from dsl.models import DSLModel, ModelConfig
-from dsl.models.config import small
 from dsl.samplers import Ancestral, State, last, sampler
 
 
@@ -49,7 +49,7 @@ def speed(
     The weights are random, because times do not depend on them. Progress is yielded as text.
     """
     torch.manual_seed(seed)
-    model = DSLModel(config or small(vocab_size, model_length=length)).eval()
+    model = DSLModel(config or ModelConfig(vocab_size, model_length=length)).eval()
     visited = list(_revealing(length, vocab_size, seed))
     chosen = [visited[round(i * (len(visited) - 1) / (states - 1))] for i in range(states)]
     model.requires_grad_(False)
@@ -76,7 +76,7 @@ def speed(
         seconds_ours=fmean(ours),
         ratio_step=fmean(plain) / fmean(ours),
         ratio_run=(length + 1) * fmean(plain) / (len(visited) * fmean(ours)),
-        stderr=stdev(runs) / len(runs) ** 0.5,
+        stderr=Mean.of(runs).stderr,
     )
 
 
@@ -187,9 +187,9 @@ def pace(
             calls[name].append(float(end.nfe.double().mean()))
     for name in names:
         ratios = [a / b for a, b in zip(seconds[name], seconds[names[0]], strict=True)]
-        error = stdev(ratios) / len(ratios) ** 0.5
+        ratio = Mean.of(ratios)
         speed = b * length / fmean(seconds[name])
-        yield Pace(name, fmean(calls[name]), speed, fmean(ratios), error)
+        yield Pace(name, fmean(calls[name]), speed, ratio.mean, ratio.stderr)
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import fmean, stdev
+from statistics import fmean
 
 import numpy as np
 import torch
@@ -18,6 +18,7 @@ from dsl.core import Endpoints, Mask, Rows, Streams, Tokens
 from dsl.data import Windows
 from dsl.families import Loss, MdlmModel, MdlmObjective, MdlmOptions, MdlmShape, Objective
 from dsl.families.mixed_snr import MixedSNRObjective, MixedSNROptions
+from dsl.likelihoods import Mean
 from dsl.models import DSLModel, ModelConfig
 from dsl.training import Utilisation
 from dsl.training.optimizer import OptimizerConfig
@@ -129,7 +130,7 @@ def training(
         fmean(ours),
         fmean(theirs),
         fmean(ours) / fmean(theirs),
-        stdev(ratios) / len(ratios) ** 0.5,
+        Mean.of(ratios).stderr,
         fmean(ours) / fmean(seconds["masked rows"]),
         fmean(ours) / _loading(windows, batch),
         fmean(seconds["compiled"]) / fmean(ours) if compiled else None,

@@ -5,13 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from statistics import fmean, stdev
 from typing import Any
 
 import torch
 
 from dsl.core import Streams, stream
 from dsl.families import FAMILIES, Family, Objective
+from dsl.likelihoods import Mean
 from dsl.samplers import State, last
 from dsl.samplers import registry as presets
 
@@ -104,5 +104,5 @@ def _own(family: Family, calls: int) -> str:
 
 
 def _ratio(pairs: Sequence[Sequence[float]]) -> tuple[float, float]:
-    ratios = [ours / theirs for ours, theirs in pairs]
-    return fmean(ratios), stdev(ratios) / len(ratios) ** 0.5
+    found = Mean.of([ours / theirs for ours, theirs in pairs])
+    return found.mean, found.stderr

@@ -8,7 +8,7 @@ from __future__ import annotations
 import torch
 
 import dsl
-from dsl.conditioning.evidence import Confident, Hint, Unknown
+from dsl.conditioning import Confident, Hint, Unknown
 from dsl.evaluation import leave_one_out
 
 READ = "The presidemt of the United ______ of America"

@@ -27,9 +27,13 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 torch.set_num_threads(1)
 
 
-# Nor may a busy machine fail a test of generated examples for taking its time.
-settings.register_profile("dsl", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("dsl")
+# No deadline: a busy machine must not fail a test. The examples of the default profile are the same
+# in every run; HYPOTHESIS_PROFILE=explore draws new ones.
+settings.register_profile(
+    "dsl", deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True
+)
+settings.register_profile("explore", settings.get_profile("dsl"), derandomize=False)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "dsl"))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -104,6 +108,12 @@ def assert_near(ours: Tensor, theirs: Tensor, share: float = 1e-5) -> None:
     """
     scale = float(theirs.detach().abs().max())
     torch.testing.assert_close(ours, theirs, atol=share * scale, rtol=0)
+
+
+def assert_unit_norm(codebook: Tensor) -> None:
+    """Check that every row lies on the unit sphere."""
+    norms = codebook.detach().norm(dim=-1)
+    torch.testing.assert_close(norms, torch.ones_like(norms), atol=1e-4, rtol=0)
 
 
 def perturbed(config: ModelConfig) -> DSLModel:

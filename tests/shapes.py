@@ -33,7 +33,9 @@ def check_some_calls() -> None:
                 if dataclasses.is_dataclass(thing) and "__init__" in vars(thing):
                     thing.__init__ = decorate(thing.__init__)
                 return thing
-            if not inspect.isfunction(thing):  # a property, a static method
+            if isinstance(thing, property):
+                return property(decorate(thing.fget), thing.fset, thing.fdel, thing.__doc__)
+            if not inspect.isfunction(thing):  # a class method, a static method
                 return check_all(thing, typechecker=typechecker)
             return _sampled(thing, check_all(thing, typechecker=typechecker))
 

@@ -7,6 +7,7 @@ import json
 import re
 import runpy
 import shlex
+import tomllib
 from collections.abc import Iterator
 from contextlib import redirect_stdout, suppress
 from importlib import import_module
@@ -16,7 +17,14 @@ from pathlib import Path
 import pytest
 
 from benchmarks import __main__ as bench
+from dsl._util.defaults import recipe_names
+from dsl._util.registry import Registry
 from dsl.cli.main import VERBS, main, usage
+from dsl.data.catalogue import CORPORA
+from dsl.data.catalogue import corpora as list_corpora
+from dsl.evaluation import PACKAGED
+from dsl.families.registry import FAMILIES
+from dsl.samplers.registry import SAMPLERS, form, serving
 from tests.llamas import small_teacher
 
 ROOT = Path(__file__).parent.parent
@@ -211,6 +219,73 @@ def test_the_drawing_of_the_tree_names_every_package() -> None:
     assert {name for name in names if name not in text} == set()
 
 
+def rows(page: str, heading: str) -> list[list[str]]:
+    """Return the cells of the table whose first heading this is."""
+    text = (ROOT / page).read_text()
+    (table,) = re.findall(rf"^\| {heading} \|.*\n\|-.*\n((?:\|.*\n)+)", text, flags=re.MULTILINE)
+    return [re.split(r"(?<!\\) ?\| ?", line.strip("|\n ")) for line in table.splitlines()]
+
+
+def column(page: str, heading: str) -> set[str]:
+    """Return the names in backticks in the first column of a table."""
+    return {name for row in rows(page, heading) for name in re.findall("`([^`]+)`", row[0])}
+
+
+def test_tables_list_what_the_registries_have() -> None:
+    samplers = column("docs/sampling.md", "name")
+    assert samplers >= {form(name) for name in SAMPLERS}  # with an optional budget, both forms
+    assert {name.partition("@")[0] for name in samplers} == set(SAMPLERS)
+    assert column("docs/zoo.md", "family") == set(FAMILIES)
+    corpora = column("docs/training.md", "name") - {"datasets:NAME"}
+    numbered = {re.sub("-[NKV]$", "", name) for name in corpora}
+    assert numbered == set(CORPORA)
+    assert corpora - {f"{name}-{n}" for name in CORPORA for n in "NKV"} == set(list_corpora())
+    assert column("docs/correcting.md", "format") == set(Registry("dsl.formats", "format"))
+    training = (ROOT / "docs/training.md").read_text()
+    listed = training.partition("The bundled recipes are in ")[2].partition("\n\n")[0]
+    assert set(re.findall("`([^`]+)`", listed)) - {"recipes/"} == set(recipe_names())
+    groups = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["entry-points"]
+    assert column("docs/extending.md", "group") <= set(groups)
+    text = (ROOT / "docs/extending.md").read_text()
+    assert {group for group in groups if not re.search(rf"[`\"]{group}[`\"]", text)} == set()
+
+
+def test_tables_of_families_name_their_protocol_and_samplers() -> None:
+    protocols = {row[0].split("`")[1]: row[2] for row in rows("docs/extending.md", "protocol")}
+    for name, family in FAMILIES.items():
+        assert name in re.findall(r"\w+", protocols[family.protocol.__name__]), name
+    for families, *_, named in rows("docs/zoo.md", "family"):
+        for name in re.findall("`([^`]+)`", families):
+            served = [
+                form(sampler)
+                for kind in (FAMILIES[name].protocol, *FAMILIES[name].protocol.__subclasses__())
+                for sampler in serving_names(kind)
+            ]
+            assert set(re.findall("`([^`]+)`", named)) <= set(served), name
+
+
+def serving_names(protocol: type) -> list[str]:
+    """List the samplers that a network of a protocol serves, without their budgets."""
+    return [form.partition("@")[0] for form in serving(protocol)]
+
+
+def test_help_lists_what_the_registries_have(capsys: pytest.CaptureFixture[str]) -> None:
+    for words, names in (
+        (["--help"], VERBS),
+        (["sample", "--help"], SAMPLERS),
+        (["infill", "--help"], SAMPLERS),
+        (["train", "--help"], [*recipe_names(), *FAMILIES]),
+        (["data", "--help"], [*CORPORA, *PACKAGED]),
+        (["evaluate", "--help"], Registry("dsl.measures", "measure")),
+        (["correct", "--help"], Registry("dsl.formats", "format")),
+        (["reproduce", "--help"], Registry("dsl.reproductions", "item")),
+    ):
+        with suppress(SystemExit):
+            main(words)
+        shown = capsys.readouterr().out
+        assert {name for name in names if not re.search(rf"\b{name}\b", shown)} == set(), words
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_options_that_a_page_names_exist(page: Path, options: set[str]) -> None:
     assert set(re.findall(OPTION, page.read_text())) <= options
@@ -226,12 +301,10 @@ def options() -> set[str]:
     for verb in VERBS:
         with redirect_stdout(shown), suppress(SystemExit):
             main([verb, "--help"])
-    for group in ("repair", "divergence"):
-        with redirect_stdout(shown), suppress(SystemExit):
-            main(["evaluate", group, "--help"])
-    for item in ("figure", "toy"):
-        with redirect_stdout(shown), suppress(SystemExit):
-            main(["reproduce", item, "--help"])
+    for verb, group in (("evaluate", "dsl.measures"), ("reproduce", "dsl.reproductions")):
+        for item in Registry[object](group, "item"):
+            with redirect_stdout(shown), suppress(SystemExit):
+                main([verb, item, "--help"])
     with redirect_stdout(shown), suppress(SystemExit):
         bench.main(["--help"])
     texts = shown.getvalue() + usage() + (ROOT / "tools/mutate.py").read_text()

@@ -13,6 +13,7 @@ from dsl.apps.correct.reading import Correction, Edit
 from dsl.apps.correct.trust import align, distance
 from dsl.data import fold
 from dsl.evaluation.calibration import reliability
+from dsl.likelihoods import Mean
 
 COVERAGES = (0.25, 0.5, 0.75, 1.0)
 
@@ -97,13 +98,8 @@ class Share:
     ) -> Share:
         """Divide the sum of one count by the sum of another."""
         tops, belows = [top(row) for row in rows], [below(row) for row in rows]
-        whole = math.fsum(belows)
-        if not whole:
-            return cls(math.nan, math.nan)
-        value = math.fsum(tops) / whole
-        spread = math.fsum((t - value * b) ** 2 for t, b in zip(tops, belows, strict=True))
-        n = len(rows)
-        return cls(value, math.sqrt(spread * n / max(1, n - 1)) / whole)
+        found = Mean.ratio(tops, belows, [0.0] * len(rows))
+        return cls(found.mean, found.stderr)
 
 
 @dataclass(frozen=True)

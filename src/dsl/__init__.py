@@ -6,16 +6,31 @@
     >>> z = dsl.observe(x, x.new_full(x.shape[:2], 4.0))    # seen at SNR 4
     >>> logits = oracle(z)                                  # no time, no noise level
 
-Use a model: `load`, `generate`, `infill`, `correct`, `likelihood`.
-Train and measure: `train`, `calibrate`, `evaluate`, `compare`.
-Say what is known: `Known`, `Unknown`, `Confident`, `Allowed`, `NBest`, `Observed`,
-`Evidence`, `given`.
-The mathematics: `observe`, `advance`, `endpoint`, `posterior_mean`, `Denoiser`, `Endpoints`,
-`State`, and the modules `channel`, `oracle`, `path`, `snr` and `sphere`.
-More is in the packages `core`, `conditioning`, `models`, `families`, `samplers`, `likelihoods`,
-`data`, `checkpoints`, `generation`, `evaluation` and `training`.
+Use a model:        load, Model, generate, infill, correct, likelihood
+Train and measure:  train, calibrate, evaluate, compare
+Hints:              Known, Unknown, Confident, Allowed, NBest, Observed, Evidence, given
+Sample step by step: sampler, Sampler, State, Streams
+Networks:           DSLModel, ModelConfig, Denoiser, Endpoints, MASK
+Mathematics:        observe, advance, endpoint, posterior_mean,
+                    and the modules channel, oracle, path, snr, sphere
 
-Names are imported when they are first used, so that `import dsl` costs nothing.
+The packages have more:
+
+core           sphere, channel, SNR laws, paths, denoiser protocols, oracles, random streams
+conditioning   hints, evidence, guidance, steering, allowed forms
+models         networks and their parts
+families       dsl, mdlm, ar, vp: network, objective, likelihoods and levels of each
+samplers       states, drawing, samplers and their names
+likelihoods    ROAR, path integral, chain rule, VDM bound, audit
+data           corpora, tokenizers, windows, documents
+checkpoints    load and convert models
+generation     requests and runs behind generate and infill
+evaluation     scoring, calibration, repair, judges, MAUVE, comparison
+training       recipes, trainer, optimizer, checkpoints
+integrations   transformers, lm-evaluation-harness
+apps           the zoo of other systems, correction, molecules, stories, reproduction, the demo
+
+Names are imported on first use, so `import dsl` is fast.
 """
 
 from typing import TYPE_CHECKING

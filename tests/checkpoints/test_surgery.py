@@ -19,7 +19,7 @@ from dsl.core.denoiser import Endpoints
 from dsl.core.types import MASK
 from dsl.families.registry import FAMILIES
 from dsl.models.config import ModelConfig
-from tests.conftest import assert_near, perturbed
+from tests.conftest import assert_near, assert_unit_norm, perturbed
 from tests.llamas import llama2c, tokenizer_bin
 
 WORDS = [" t", "he", " the", " c", "at", " cat", " s", " sat", "on", " on", "a", "."]
@@ -66,11 +66,11 @@ def test_rows_that_coincide_are_set_apart_and_others_stay() -> None:
     assert (moved @ moved.T).tril(-1).max() <= 0.9
     others = [i for i in range(50) if i not in (7, 9)]
     assert torch.equal(moved[others], table[others])
-    sphere.require_unit_norm(moved)
+    assert_unit_norm(moved)
 
 
 def test_too_many_rows_cannot_be_apart() -> None:
-    with pytest.raises(ValueError, match="cannot all be apart"):
+    with pytest.raises(ValueError, match="cannot all have cosines below"):
         sphere.apart(sphere.circle(40), 0.9)
 
 

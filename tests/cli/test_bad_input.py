@@ -184,7 +184,7 @@ class TestGaps:
         path = tmp_path / "long.txt"
         path.write_text("a b " * 2_500_000 + "[3]")
         message = fails(capsys, verb, flag, str(path), "--model", "text8-tiny")
-        assert "at most 128 tokens, got a text of 10,000,0" in message
+        assert "at most 128 tokens, got 10,000,0" in message
 
 
 class TestConfigs:

@@ -231,7 +231,7 @@ def test_a_text_shorter_than_the_model_is_one_block() -> None:
     ]
     assert [[len(block.tokens) for block in report.blocks] for report in scores] == [[22]] * 3
     assert len({report.bits_per_token("roar").mean for report in scores}) == 1
-    with pytest.raises(ValueError, match="a text is empty"):
+    with pytest.raises(ValueError, match="must not be empty"):
         dsl.likelihood("text8-tiny", [""])
 
 

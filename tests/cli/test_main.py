@@ -49,11 +49,11 @@ def test_every_verb_describes_itself(verb: str, capsys: pytest.CaptureFixture[st
     assert f"dsl {verb}" in capsys.readouterr().out
 
 
-def test_the_toy_is_drawn() -> None:
-    answer = run("reproduce", "toy", "--draws", "300", "--steps", "100", "--size", "5")
-    assert answer.returncode == 0
-    assert "ABCDE" in answer.stdout
-    rows = [line.split("│") for line in answer.stdout.splitlines() if "anything else" in line]
+def test_the_toy_is_drawn(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["reproduce", "toy", "--draws", "300", "--steps", "100", "--size", "5"]) == 0
+    shown = capsys.readouterr().out
+    assert "ABCDE" in shown
+    rows = [line.split("│") for line in shown.splitlines() if "anything else" in line]
     assert int(rows[0][2]) <= 3
 
 

@@ -47,9 +47,17 @@ def test_a_mistake_is_told_on_an_ascii_terminal() -> None:
 
 
 @needs_full
-@pytest.mark.parametrize("unbuffered", ["", "1"])
 @pytest.mark.parametrize(
-    "arguments", [("--help",), ("--version",), (), TOY, ("reproduce", "toy", "--help")]
+    ("arguments", "unbuffered"),
+    [
+        (("--help",), ""),
+        (("--help",), "1"),
+        (("--version",), ""),
+        ((), "1"),
+        (TOY, "1"),
+        (("reproduce", "toy", "--help"), ""),
+        (("reproduce", "toy", "--help"), "1"),
+    ],
 )
 def test_what_cannot_be_written_is_one_line(arguments: tuple[str, ...], unbuffered: str) -> None:
     answer = run_full(*arguments, PYTHONUNBUFFERED=unbuffered)
@@ -93,7 +101,7 @@ def test_bytes_that_are_no_text_are_refused(arguments: tuple[bytes, ...]) -> Non
     assert answer.stderr.count(b"\n") == 1 and b"is not valid UTF-8" in answer.stderr
 
 
-def test_want_of_memory_is_one_line(
+def test_missing_memory_is_one_line(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fails(_: object) -> None:
@@ -101,4 +109,4 @@ def test_want_of_memory_is_one_line(
 
     monkeypatch.setattr("dsl.cli.demo.main", fails)
     assert main(["demo"]) == 1
-    assert capsys.readouterr().err == "dsl demo: not enough memory; ask for less at a time\n"
+    assert capsys.readouterr().err == "dsl demo: not enough memory; use a smaller batch\n"

@@ -114,7 +114,7 @@ def test_another_jobs_file_is_not_touched(
     run(capsys, "sample", *toy, "--out", str(out))
     before = out.read_bytes()
     error = fails(capsys, "sample", *toy, "--out", str(out), "--seed", "1", "--sampler", "roar")
-    assert "holds another job: its sampler, seed differ" in error
+    assert "holds another request: its sampler, seed differ" in error
     assert out.read_bytes() == before
     run(capsys, "sample", *toy, "--out", str(out), "--seed", "1", "--overwrite")
     assert read(out)[0]["seed"] == 1
@@ -124,19 +124,9 @@ def test_another_jobs_file_is_not_touched(
 
 def test_traces_are_written(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     path = tmp_path / "trace.jsonl"
-    plain = run(capsys, "sample", "-n", "3", "--sampler", "mdlm@4")
-    traced = run(
-        capsys,
-        "sample",
-        "-n",
-        "3",
-        "--sampler",
-        "mdlm@4",
-        "--trace",
-        str(path),
-        "--batch-size",
-        "2",
-    )
+    job = ("sample", "-n", "3", "--model", "text8-tiny", "--length", "16", "--sampler", "mdlm@4")
+    plain = run(capsys, *job)
+    traced = run(capsys, *job, "--trace", str(path), "--batch-size", "2")
     assert traced == plain
     records = [json.loads(line) for line in path.read_text().splitlines()]
     assert {(r["index"], r["step"]) for r in records} == {
@@ -171,7 +161,7 @@ def test_a_full_specification(capsys: pytest.CaptureFixture[str], tmp_path: Path
         (["sample", "--model", "oracle:cyclic-7", "--length", "8"], "needs length 7, got 8"),
         (
             ["sample", "--length", "3", "--prompt", "abcd", *LETTERS],
-            "the prompt has 4 tokens, the sequence 3",
+            "the prompt has 4 tokens, the sequence only 3",
         ),
         (["sample", "--prompt", "Z", *LETTERS], "outside the model's vocabulary: 'Z'"),
         (["infill", "abc"], "has no gap"),

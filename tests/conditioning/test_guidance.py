@@ -1,4 +1,4 @@
-"""Guidance, and what is wanted of a whole text: against enumeration."""
+"""Guidance, and steering by a property of the whole text: against enumeration."""
 
 from __future__ import annotations
 
@@ -105,9 +105,9 @@ def test_a_reward_tilts_the_distribution(name: str) -> None:
 
 def test_what_rules_everything_out_is_said() -> None:
     told = Steered(CHAIN, lambda p: torch.full_like(p, -torch.inf))
-    with pytest.raises(ValueError, match="no token is left"):
+    with pytest.raises(ValueError, match="rules out every token"):
         told(blank())
-    with pytest.raises(ValueError, match="masked paths"):
+    with pytest.raises(ValueError, match="a masked path"):
         told(torch.zeros(1, 4, 2))
 
 
@@ -130,11 +130,11 @@ class TestUse:
         assert dsl.infill("AB[3]FG", "oracle:cyclic-7", guidance=2.0)[0].text == "ABCDEFG"
 
     @pytest.mark.parametrize(("words", "message"), [
-        (["--guidance", "2"], "nothing is given"),
+        (["--guidance", "2"], "guidance needs a prompt or hints, got neither"),
         (["--guidance", "-1", "--prompt", "a"], "guidance must be finite and at least 0"),
         (["--guidance", "nan", "--prompt", "a"], "guidance"),
         (["--guidance", "2", "--prompt", "a", "--model", "text8-tiny-ar", "--sampler", "causal"],
-         "only a model that predicts masked tokens anywhere"),
+         "only a model that predicts masked tokens in any order"),
     ])  # fmt: skip
     def test_bad_input_is_one_line(
         self, words: list[str], message: str, capsys: pytest.CaptureFixture[str]
@@ -152,4 +152,4 @@ class TestUse:
         job = ["sample", "--model", "oracle:cyclic-7", "--prompt", "AB", "--out", out]
         assert main(job) == 0
         assert main([*job, "--guidance", "2"]) == 1
-        assert "holds another job: its given differs" in capsys.readouterr().err
+        assert "holds another request: its given differs" in capsys.readouterr().err

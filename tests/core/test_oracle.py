@@ -95,7 +95,7 @@ def test_bad_input_is_named() -> None:
     toy = oracle.cyclic(5)
     with pytest.raises(ValueError, match="must be finite"):
         toy(torch.full((1, 5, 2), torch.nan).double())
-    with pytest.raises(ValueError, match="have 2 coordinates a token, got 3"):
+    with pytest.raises(ValueError, match="have 2 coordinates per token, got 3"):
         toy(torch.zeros(1, 5, 3).double())
     with pytest.raises(ValueError, match="ids must lie in -1 … 4, got 0 … 9"):
         toy(Endpoints(torch.tensor([[0, 1, 2, 3, 9]])))

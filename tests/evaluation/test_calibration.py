@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
+from statistics import stdev
 from typing import Any
 
 import pytest
@@ -17,7 +18,14 @@ from dsl.cli.main import main
 from dsl.core import oracle
 from dsl.core.denoiser import Endpoints
 from dsl.core.streams import Streams, stream
-from dsl.evaluation.calibration import answers, calibrate, calibrate_at, reliability, risk_coverage
+from dsl.evaluation.calibration import (
+    _bootstrap,
+    answers,
+    calibrate,
+    calibrate_at,
+    reliability,
+    risk_coverage,
+)
 from dsl.families.levels import LADDER, AtClock, AtSNR, Level, Masked
 from dsl.families.registry import FAMILIES
 from dsl.families.vp import VpModel, VpShape
@@ -90,17 +98,33 @@ def test_too_sure_a_model_is_found_out_and_mended() -> None:
 
 
 @pytest.mark.parametrize("bins", [5, 15])
-def test_ece_is_that_of_torchmetrics(bins: int) -> None:
-    metrics = pytest.importorskip("torchmetrics", reason="the extra 'eval' is not installed")
+def test_ece_is_the_mean_gap_weighted_by_the_size_of_the_bins(bins: int) -> None:
+    """Computed bin by bin: Σ |bin| / n · |accuracy - confidence|, bins open below."""
     p = torch.randn(4000, 7, generator=stream(1)).softmax(-1)
     target = torch.randint(7, (4000,), generator=stream(2))
-    theirs = metrics.functional.classification.multiclass_calibration_error(
-        p, target, num_classes=7, n_bins=bins, norm="l1"
-    )
     confidence, guess = p.max(dim=-1)
-    ours = reliability(confidence, guess == target, bins=bins)
-    assert ours.ece == pytest.approx(float(theirs), abs=1e-6)
+    correct = guess == target
+    ours = reliability(confidence, correct, bins=bins)
+    expected = 0.0
+    for i in range(bins):
+        inside = (confidence > i / bins) & (confidence <= (i + 1) / bins)
+        if inside.any():
+            gap = correct[inside].double().mean() - confidence[inside].double().mean()
+            expected += float(inside.double().mean() * gap.abs())
+    assert ours.ece == pytest.approx(expected, abs=1e-6)
     assert sum(ours.count) == 4000
+
+
+def test_the_error_of_the_ece_is_that_of_resampled_sequences() -> None:
+    """The same as resampling the answers themselves, sequence by sequence."""
+    found = answers(CHAIN, draws(40), AtSNR(1.0), generator=Streams.derive(0, range(40)))
+    generator = torch.Generator().manual_seed(3)
+    values = []
+    for _ in range(20):
+        drawn = torch.randint(40, (40,), generator=generator).tolist()
+        rows = torch.cat([(found.sequence == i).nonzero().squeeze(1) for i in drawn])
+        values.append(reliability(found.confidence[rows], found.correct[rows], bins=7).ece)
+    assert _bootstrap(found, 7, 20, 3) == pytest.approx(stdev(values))
 
 
 def test_risk_falls_with_confidence_and_ends_at_the_error_rate() -> None:
@@ -156,15 +180,15 @@ def test_a_network_with_a_clock_is_told_the_level() -> None:
     assert seen and all((snr == 8).all() for snr in seen)
     vp = FAMILIES["vp"]
     assert list(vp.levels_at(model, (0.5, 8.0))) == [AtClock(0.5), AtClock(8.0)]
-    with pytest.raises(ValueError, match=r"this clock shows SNRs in 0.001 … 100, got \[1000.0\]"):
+    with pytest.raises(ValueError, match=r"the network's SNRs lie in 0.001 … 100, got \[1000.0\]"):
         vp.levels_at(model, (1000.0,))
     for name in ("mdlm", "ar"):
-        with pytest.raises(ValueError, match="has no SNR to be asked at"):
+        with pytest.raises(ValueError, match="have no continuous states"):
             FAMILIES[name].levels_at(untrained(name), (2.0,))
 
 
 def test_what_cannot_be_calibrated_is_said() -> None:
-    with pytest.raises(ValueError, match="needs 4 at least, got 3"):
+    with pytest.raises(ValueError, match="needs at least 4, got 3"):
         calibrate_at(CHAIN, draws(3), AtSNR(1.0))
     with pytest.raises(ValueError, match="at least one answer"):
         reliability(torch.zeros(0), torch.zeros(0, dtype=torch.bool))

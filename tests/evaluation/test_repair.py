@@ -65,7 +65,7 @@ class TestDamage:
         assert len(damage(torch.tensor([list(b"a b")]), byte_level(), []).letters.text) == 1
 
     def test_what_cannot_be_damaged_is_refused(self) -> None:
-        with pytest.raises(ValueError, match="there is none"):
+        with pytest.raises(ValueError, match="letters a to z, got none"):
             damage(torch.tensor([[0, 1]]), characters("12"), [])
         pieces = [bytes([b]) for b in range(256)] + [b"ab"]
         with pytest.raises(ValueError, match="needs a tokenizer of characters or bytes"):
@@ -158,8 +158,9 @@ class TestBeam:
 
 
 def test_training_reports_what_the_command_finds(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(repair, "BLOCKS", 48)
     out, cache = tmp_path / "run", str(tmp_path / "cache")
     assert main(["train", "english-tiny", "--smoke", "--out", str(out), "--cache", cache]) == 0
     assert "repair letter top1 0." in capsys.readouterr().err.replace("\n", " ")
@@ -173,6 +174,8 @@ def test_training_reports_what_the_command_finds(
         "python-docs",
         "--split",
         "validation",
+        "--limit",
+        "48",
         "--cache",
         cache,
     ]

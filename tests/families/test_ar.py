@@ -64,9 +64,9 @@ def test_it_refuses_what_it_cannot_know() -> None:
     gap, suffix = torch.tensor([[1, -1, -1]]), torch.tensor([[-1, -1, 2]])
     last, first = torch.tensor([[False, False, True]]), torch.tensor([[True, False, False]])
     for tokens, at in ((gap, last), (suffix, first)):
-        with pytest.raises(ValueError, match="reads from left to right"):
+        with pytest.raises(ValueError, match="generates from left to right"):
             model(Endpoints(tokens), at=at)
-    with pytest.raises(ValueError, match="reads from left to right"):
+    with pytest.raises(ValueError, match="generates from left to right"):
         model(torch.zeros(1, 3, 5))
-    with pytest.raises(ValueError, match="reads from left to right"):
+    with pytest.raises(ValueError, match="generates from left to right"):
         model(Endpoints(torch.tensor([[1, -1]]), torch.ones(1, 2, 5)))

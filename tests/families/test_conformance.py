@@ -140,7 +140,7 @@ class TestObjective:
         idle = [n for n, p in network.named_parameters() if p.requires_grad and p.grad is None]
         assert not idle
 
-    @pytest.mark.parametrize("cuts", [(0, 32, 64), (0, 1, 63, 64), tuple(range(0, 65, 4))])
+    @pytest.mark.parametrize("cuts", [(0, 1, 63, 64), tuple(range(0, 65, 8))])
     def test_how_a_batch_is_cut_makes_no_difference(
         self, family: Family, cuts: tuple[int, ...]
     ) -> None:
@@ -181,7 +181,7 @@ class TestLikelihood:
         for estimator in estimators:
             assert isinstance(estimator, Estimator) and estimator.kind in get_args(Kind)
 
-    @pytest.mark.parametrize("budget", [4, 7, 64])
+    @pytest.mark.parametrize("budget", [4, 7, 24])
     def test_every_estimate_is_finite_and_within_its_budget(
         self, family: Family, budget: int
     ) -> None:
@@ -245,7 +245,7 @@ class TestCalibration:
     def test_a_level_is_at_a_given_snr_or_refused(self, family: Family) -> None:
         network = awake(family)
         if not {Continuous, Clocked} & set(family.protocol.__mro__):
-            with pytest.raises(ValueError, match="no SNR to be asked at"):
+            with pytest.raises(ValueError, match="have no continuous states"):
                 family.levels_at(network, [2.0])
         else:
             assert [level.label for level in family.levels_at(network, [2.0, 1.0])] == [2.0, 1.0]

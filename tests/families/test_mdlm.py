@@ -112,7 +112,7 @@ def test_it_answers_about_any_masked_token() -> None:
 def test_it_refuses_continuous_states() -> None:
     model = untrained(MDLM)
     for state in (torch.zeros(1, 3, 5), Endpoints(TOKENS[:1], torch.zeros(1, 6, 5))):
-        with pytest.raises(ValueError, match="knows masks and tokens only"):
+        with pytest.raises(ValueError, match="reads masks and tokens only"):
             model(state)
     with pytest.raises(ValueError, match=r"token ids must lie in -1 … 4"):
         model(Endpoints(torch.tensor([[5]])))

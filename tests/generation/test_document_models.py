@@ -18,7 +18,7 @@ from dsl.core.oracle import Enumerated
 from dsl.core.sphere import simplex
 from dsl.data import tokenizers
 from dsl.data.document_ends import padding
-from dsl.evaluation.texts import likelihood
+from dsl.evaluation.scoring import likelihood
 from dsl.generation import InfillOptions, generate, infill, infilling
 from dsl.generation.prompts import ended
 from dsl.samplers.base import Chain, redrawn
@@ -138,7 +138,7 @@ def test_a_model_of_windows_knows_no_documents() -> None:
     plain = replace(documents(), documents=False)
     assert plain.document([0, 2, 2]) == [0, 2, 2]
     report = likelihood(plain, "abba", only=["roar"], budget=8)
-    with pytest.raises(ValueError, match="no whole documents were scored"):
+    with pytest.raises(ValueError, match="has scored no whole documents"):
         report.bits_per_document("roar")
     assert "bits_per_document" not in report.to_dict()["roar"]
     with pytest.raises(ValueError, match="so its texts have no end"):

@@ -41,7 +41,7 @@ def written(path: Path, *lines: Any) -> Path:
         ({"seconds": 10**400}, "'seconds' must be"),
         ({"index": -1}, "'index' must be"),
         ({"index": None}, "'index' must be"),
-        ({"index": 1}, "has the index 1, which an earlier line has too"),
+        ({"index": 1}, "repeats the index 1 of an earlier line"),
         ({"extra": 1}, "expected the keys index, text, tokens, nfe, seconds"),
     ],
 )
@@ -90,7 +90,7 @@ def test_a_store_holds_its_file_until_it_is_merged(tmp_path: Path) -> None:
             Store.open(path, {"seed": 0}, overwrite=True)
         assert Store.open(path, {"seed": 0}, rank=1, ranks=2).done == {0}
     store.merge()
-    with pytest.raises(ValueError, match="holds another job"):
+    with pytest.raises(ValueError, match="holds another request"):
         Store.open(path, {"seed": 1})
     assert Store.open(path, {"seed": 0}).done == {0}, "a refusal lets go of the file"
     assert read(path)[1] == [Sample(**GOOD)]

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from dsl.models.config import ModelConfig, medium, small, tiny
+from dsl.models.config import ModelConfig
 from dsl.models.dit import DiT, LayerNorm, attend, attention
 from dsl.models.encoder import Encoder
 from dsl.models.mdlm import MDLM
@@ -28,10 +28,10 @@ def shape_only(config: ModelConfig, vocab_size: int) -> MDLM:
 @pytest.mark.parametrize(
     "config, vocab_size, count",
     [
-        (small(50_257), 50_258, 169.627218),
-        (small(34), 35, 92.43),
-        (tiny(50_257), 50_258, 80.06),
-        (medium(50_257), 50_258, 424.48),
+        (ModelConfig(50_257), 50_258, 169.627218),
+        (ModelConfig(34), 35, 92.43),
+        (ModelConfig(50_257, hidden_dim=512, n_blocks=8, n_heads=8), 50_258, 80.06),
+        (ModelConfig(50_257, hidden_dim=1024, n_blocks=24, n_heads=16), 50_258, 424.48),
     ],
 )
 def test_parameter_counts_are_those_of_mdlm(
@@ -70,7 +70,7 @@ def test_the_state_dict_is_that_of_the_published_checkpoints() -> None:
             f"blocks.{i}.adaLN_modulation.weight": (6 * h, c),
             f"blocks.{i}.adaLN_modulation.bias": (6 * h,),
         }
-    state = shape_only(small(50_257), v).state_dict()
+    state = shape_only(ModelConfig(50_257), v).state_dict()
     assert {name: tuple(tensor.shape) for name, tensor in state.items()} == wanted
     assert len(state) == 131
 

@@ -14,7 +14,7 @@ from dsl.core.denoiser import Denoiser, Endpoints
 from dsl.models.config import ModelConfig
 from dsl.models.dsl import DSLModel
 from dsl.models.rotary import Rotary
-from tests.conftest import assert_near, perturbed
+from tests.conftest import assert_near, assert_unit_norm, perturbed
 
 B, L = 3, 6
 
@@ -110,7 +110,7 @@ def test_the_codebook_cannot_leave_the_sphere(model: DSLModel) -> None:
         optimizer.zero_grad()
         model(state(model)).square().mean().backward()
         optimizer.step()
-    sphere.require_unit_norm(model.codebook)
+    assert_unit_norm(model.codebook)
 
 
 def test_gradients_reach_every_parameter_that_is_used(model: DSLModel) -> None:
@@ -135,15 +135,15 @@ def test_a_projected_codebook_needs_a_table_of_the_right_size() -> None:
     config = ModelConfig(
         5, codebook_dim=3, hidden_dim=8, n_blocks=1, n_heads=2, codebook="projected"
     )
-    sphere.require_unit_norm(DSLModel(config, table=torch.randn(5, 8)).codebook)
-    with pytest.raises(ValueError, match="5 rows was expected, got 6"):
+    assert_unit_norm(DSLModel(config, table=torch.randn(5, 8)).codebook)
+    with pytest.raises(ValueError, match="must have 5 rows, got 6"):
         DSLModel(config, table=torch.randn(6, 8))
 
 
 def test_bad_states_are_named(model: DSLModel) -> None:
     with pytest.raises(ValueError, match="must be finite"):
         model(torch.full((1, 2, 6), torch.inf))
-    with pytest.raises(ValueError, match="6 coordinates a token, got 5"):
+    with pytest.raises(ValueError, match="6 coordinates per token, got 5"):
         model(torch.zeros(1, 2, 5))
     with pytest.raises(ValueError, match="ids must lie in -1 … 10, got 3 … 11"):
         model(Endpoints(torch.tensor([[3, 11]])))

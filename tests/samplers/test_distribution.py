@@ -7,6 +7,7 @@ cells with an expectation below 5 pooled; the smallest p-value of the seven tabl
 from __future__ import annotations
 
 import math
+from functools import cache
 
 import pytest
 import torch
@@ -66,6 +67,7 @@ def p_pairs(tokens: Tensor, truth: oracle.Oracle) -> float:
     return min(1.0, min(values) * len(tables))
 
 
+@cache
 def pair_tables(truth: oracle.Oracle) -> list[Tensor]:
     """P(s_i = a, s_{i+1} = b) by the chain rule: P(a) from the prior, P(b | a) by conditioning."""
     zero = torch.full((1, 8), MASK)
@@ -141,13 +143,13 @@ def pair_counts(tokens: Tensor, i: int) -> Tensor:
 )
 def test_parallel_paths_approach_the_truth_as_one_over_the_steps(name: str) -> None:
     """The share of invalid sequences falls as 1/T: two tokens must share a step to disagree."""
-    share = {}
+    share, n = {}, 8_000
     for steps in (16, 64, 256):
-        tokens = draw(f"{name}@{steps}", CYCLIC, State.blank(N, 7))
+        tokens = draw(f"{name}@{steps}", CYCLIC, State.blank(n, 7))
         share[steps] = float((CYCLIC.log_prob(tokens) == -torch.inf).double().mean())
     for steps in (16, 64):
         ratio = share[steps] / share[4 * steps]
-        error = ratio * math.sqrt(1 / (N * share[steps]) + 1 / (N * share[4 * steps]))
+        error = ratio * math.sqrt(1 / (n * share[steps]) + 1 / (n * share[4 * steps]))
         assert abs(ratio - 4) < 4 * error + 0.4  # the next order of 1/T
 
 

@@ -61,7 +61,7 @@ def test_the_forms_that_are_listed_can_be_built(name: str) -> None:
         ("mdlm@many", "expected e.g. mdlm@128"),
         ("hybrid@16", r"expected e.g. hybrid@16\+32"),
         ("hybrid@16+32+48", r"expected e.g. hybrid@16\+32"),
-        ("roar@12", "takes as many steps as tokens"),
+        ("roar@12", "takes one step per token"),
         ("mdlm@8:eta=0.1", "cannot use 'eta=0.1' with sampler 'mdlm'; its fields are refresh_un"),
         ("mdlm@8:steps=4", "cannot use 'steps=4'"),
         ("mdlm@8:draw=4", "cannot use 'draw=4'"),

@@ -3,8 +3,7 @@ from __future__ import annotations
 import pytest
 
 from dsl.samplers.base import Chain
-from dsl.samplers.edm import Edm
-from dsl.samplers.hybrid_path import SIGMA_SWITCH, hybrid
+from dsl.samplers.edm import SIGMA_SWITCH, Edm, hybrid
 from dsl.samplers.masked import ETA_CAP, Ancestral, Cap, eta_cap, remdm_loop
 
 

@@ -144,7 +144,7 @@ class TestUse:
         assert len(cold[0].tokens) == 132
         assert cold[0].tokens == dsl.generate("text8-tiny", length=132, stride=64,
                                               sampler="mdlm@2:temperature=0")[0].tokens  # fmt: skip
-        with pytest.raises(ValueError, match="a stride of its own, 64: give no other"):
+        with pytest.raises(ValueError, match="a stride already, 64: leave stride out"):
             dsl.generate("text8-tiny", length=132, sampler=path, stride=4)
 
     def test_the_command_says_what_it_would_take(self, capsys: pytest.CaptureFixture[str]) -> None:

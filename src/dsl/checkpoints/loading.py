@@ -112,7 +112,7 @@ class Model:
     @cached_property
     def digest(self) -> str | None:
         """The checksum of the weights; None for an oracle."""
-        return None if self.weights is None else files.digest(self.weights / folder.WEIGHTS)
+        return None if self.weights is None else folder.checksum(self.weights)
 
     @property
     def trained_on(self) -> int | None:

@@ -5,27 +5,20 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
-
-import tyro
 
 from dsl._util.validate import LENGTHS, SEEDS, within
-from dsl.cli.options import parse
+from dsl.cli.options import CorpusOptions, parse
 
 
-@dataclass(frozen=True)
-class Options:
-    """Measure calibration on corrupted held-out text: ECE, reliability, risk-coverage, temperature.
+@dataclass(frozen=True, kw_only=True)
+class Options(CorpusOptions):
+    """Measure calibration under teacher forcing: ECE, reliability, risk-coverage, temperature.
 
     One half of the blocks fits a temperature; the other half is evaluated at T = 1 and at that T.
 
     Example: dsl calibrate text8-tiny text8-prefix --split test
     """
 
-    model: tyro.conf.Positional[str]
-    """Bundled model such as text8-tiny, checkpoint directory, hub id, or oracle."""
-    corpus: tyro.conf.Positional[str]
-    """Text file, .jsonl file with a "text" field per line, or corpus name (see `dsl data`)."""
     split: str | None = None
     """Take evenly spaced blocks from this split: train, validation or test. Default: test for a
     named corpus; a file is read from its beginning."""
@@ -37,14 +30,8 @@ class Options:
     """Tokens per block. Default: the model's length."""
     bins: int = 15
     """Number of confidence bins."""
-    seed: int = 0
-    """Random seed."""
     json: bool = False
     """Print JSON, with reliability and risk-coverage curves, instead of a table."""
-    device: str = "cpu"
-    """Device of the network, such as cuda:0."""
-    cache: Path | None = None
-    """Cache directory for corpora."""
 
     def check(self) -> None:
         """Reject invalid values."""

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import tyro
 
@@ -83,34 +83,36 @@ class Options:
 def main(arguments: Sequence[str]) -> None:
     """Convert the model and report how close its outputs are to the source's."""
     options = parse(Options, "convert", arguments)
-    from dsl.checkpoints import convert_masked, convert_mdlm, halve
+    made, text = CONVERSIONS[options.system](options)
+    print(json.dumps(made) if options.json else f"{options.out}: {text}")
 
-    if options.system == "float16":
-        print(f"{options.out}: {halve(options.source, options.out):,} bytes")
-        return
-    if options.system == "masked":
-        print(f"{options.out}: {convert_masked(options.source, options.out):,} weights")
-        return
-    if options.system == "llama":
-        _llama(options)
-        return
-    if options.system == "alphabet":
-        _alphabet(options)
-        return
+
+Converted = tuple[dict[str, Any], str]
+"""A result for JSON, and for people."""
+
+
+def _float16(options: Options) -> Converted:
+    from dsl.checkpoints import halve
+
+    size = halve(options.source, options.out)
+    return {"bytes": size}, f"{size:,} bytes"
+
+
+def _masked(options: Options) -> Converted:
+    from dsl.checkpoints import convert_masked
+
+    weights = convert_masked(options.source, options.out)
+    return {"parameters": weights}, f"{weights:,} weights"
+
+
+def _mdlm(options: Options) -> Converted:
+    from dsl.checkpoints import convert_mdlm
+
     made = convert_mdlm(
-        options.source,
-        options.out,
-        mask_index=options.mask_index,
-        mask_probability=options.mask_probability,
-        codebook_dim=options.codebook_dim,
-        length=options.length,
-        tokenizer=options.tokenizer,
+        options.source, options.out, mask_index=options.mask_index, **_shape(options)
     )
-    if options.json:
-        print(json.dumps(asdict(made)))
-        return
-    print(
-        f"{options.out}: {made.parameters:,} weights, {made.vocabulary:,} tokens, "
+    return asdict(made), (
+        f"{made.parameters:,} weights, {made.vocabulary:,} tokens, "
         f"{'EMA' if made.moving_average else 'raw'} weights\n"
         "largest difference from MDLM's logits where tokens are masked or clean, relative to "
         f"the largest logit: {made.parity:.2g}, because a masked position has q(MASK) = "
@@ -119,47 +121,43 @@ def main(arguments: Sequence[str]) -> None:
     )
 
 
-def _llama(options: Options) -> None:
+def _llama(options: Options) -> Converted:
     from dsl.checkpoints import Vocabulary, convert_llama
 
     keep = None
     if options.keep is not None and options.text is not None:
         keep = Vocabulary(options.keep, options.text)
     made = convert_llama(
-        options.source,
-        options.out,
-        kind=options.family,
-        keep=keep,
-        codebook_dim=options.codebook_dim,
-        mask_probability=options.mask_probability,
-        length=options.length,
-        tokenizer=options.tokenizer,
+        options.source, options.out, kind=options.family, keep=keep, **_shape(options)
     )
-    if options.json:
-        print(json.dumps(asdict(made)))
-        return
-    print(
-        f"{options.out}: {made.parameters:,} weights, {made.vocabulary:,} of {made.of:,} tokens, "
+    return asdict(made), (
+        f"{made.parameters:,} weights, {made.vocabulary:,} of {made.of:,} tokens, "
         f"family {made.kind}\nlargest difference from the source's logits with a causal mask, "
         f"relative to the largest logit: {made.parity:.2g}"
     )
 
 
-def _alphabet(options: Options) -> None:
+def _shape(options: Options) -> dict[str, Any]:
+    names = ("codebook_dim", "mask_probability", "length", "tokenizer")
+    return {name: getattr(options, name) for name in names}
+
+
+def _alphabet(options: Options) -> Converted:
     from dsl.checkpoints import convert_alphabet
 
     assert options.corpus is not None  # checked above
     made = convert_alphabet(
-        options.source,
-        options.out,
-        options.corpus,
-        blocks=options.blocks,
-        length=options.length,
+        options.source, options.out, options.corpus, blocks=options.blocks, length=options.length
     )
-    if options.json:
-        print(json.dumps(asdict(made)))
-        return
-    print(
-        f"{options.out}: {made.parameters:,} weights, {made.vocabulary} characters instead of "
-        f"{made.of}"
+    return asdict(made), (
+        f"{made.parameters:,} weights, {made.vocabulary} characters instead of {made.of}"
     )
+
+
+CONVERSIONS: dict[str, Callable[[Options], Converted]] = {
+    "mdlm": _mdlm,
+    "llama": _llama,
+    "alphabet": _alphabet,
+    "masked": _masked,
+    "float16": _float16,
+}

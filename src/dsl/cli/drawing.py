@@ -1,35 +1,46 @@
-"""What `dsl sample` and `dsl infill` share: texts from files, progress and summary."""
+"""Shared by `dsl sample` and `dsl infill`: reading files, progress and summary."""
 
 from __future__ import annotations
 
 import json
 import shlex
-import statistics
 import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
+from dsl._util.files import parse_json
 from dsl._util.processes import this_process
 from dsl.cli.options import OutputOptions
 from dsl.cli.progress import progress
 from dsl.generation import Request, Sample, Sink, Store, run
+from dsl.likelihoods import Mean
 
 
 def read_lines(source: Path) -> list[str]:
-    """Read texts, one in every line; - is the standard input."""
+    """Read one text per line; - is the standard input."""
     try:
-        content = sys.stdin.read() if str(source) == "-" else source.read_text(encoding="utf-8")
+        content = _content(source).decode("utf-8")
     except UnicodeDecodeError as error:
         raise ValueError(f"{source} is not UTF-8 text: {error}") from error
-    lines = content.removesuffix("\n").split("\n")
+    lines = content.replace("\r\n", "\n").removesuffix("\n").split("\n")
     if lines == [""]:
         raise ValueError(f"{source} has no texts")
     return lines
 
 
+def read_json(source: Path) -> Any:
+    """Read JSON; - is the standard input."""
+    return parse_json(_content(source), str(source), unique=True)
+
+
+def _content(source: Path) -> bytes:
+    return sys.stdin.buffer.read() if str(source) == "-" else source.read_bytes()
+
+
 def draw(request: Request, options: OutputOptions, command: Sequence[str]) -> None:
-    """Draw the sequences that are missing, write or print them, and sum up."""
+    """Draw the missing sequences, write or print them, and print a summary."""
     process = this_process()
     began, drawn = time.monotonic(), 0
     silent = options.out is not None or options.json
@@ -57,15 +68,16 @@ def draw(request: Request, options: OutputOptions, command: Sequence[str]) -> No
 
 
 def _report(store: Store, options: OutputOptions, seconds: float, drawn: int) -> None:
-    nfe = [sample.nfe for sample in store.samples.values()]
-    tokens = sum(len(sample.tokens) for sample in store.samples.values()) / len(nfe) * drawn
+    samples = store.samples.values()
+    nfe = Mean.of([sample.nfe for sample in samples]).to_dict()
+    tokens = sum(len(sample.tokens) for sample in samples) / len(samples) * drawn
     report = {
         "n": len(store.samples),
         "drawn_now": drawn,
         "seconds": round(seconds, 3),
         "tokens_per_second": round(tokens / seconds, 1) if drawn else None,
-        "nfe_mean": statistics.fmean(nfe),
-        "nfe_stderr": statistics.stdev(nfe) / len(nfe) ** 0.5 if len(nfe) > 1 else None,
+        "nfe_mean": nfe["mean"],
+        "nfe_stderr": nfe["stderr"],
         "out": str(options.out) if options.out else None,
         **store.about,
     }

@@ -30,16 +30,17 @@ class Options(JudgeSettings):
     and need no hub access; the paper's protocol uses GPT-2 Large for both. Scores from different
     judges are not comparable.
 
-    `dsl evaluate MEASURE MODEL CORPUS` measures a model instead: repair (how much damaged text it
-    restores) or divergence (KL divergences from the known source of a corpus).
-
-    With --judge moses the samples are SMILES, measured by the MOSES benchmark (extra molecules):
-    validity, uniqueness, novelty, diversity, and distance to its test sets.
+    `dsl evaluate MEASURE MODEL CORPUS` measures a model instead of samples. `--judge BENCHMARK`
+    measures samples with a benchmark of their own: moses takes SMILES and measures validity,
+    uniqueness, novelty, diversity, and distance to its test sets (extra molecules).
 
     Example: dsl evaluate samples.jsonl --reference text8-prefix --out result.json
     """
 
-    choices: ClassVar[dict[str, str]] = {"Measures of models": "dsl.measures"}
+    choices: ClassVar[dict[str, str]] = {
+        "Measures of models": "dsl.measures",
+        "Benchmarks": "dsl.benchmarks",
+    }
     samples: tyro.conf.Positional[Path]
     """Samples file written by `dsl sample`."""
     model: str | None = None
@@ -77,56 +78,43 @@ def main(arguments: Sequence[str]) -> None:
 
 
 def show(result: dict[str, Any]) -> None:
-    """Print scores next to those of held-out text."""
+    """Print scores next to those of held-out text or molecules."""
     from rich.console import Console
     from rich.table import Table
 
     from dsl.evaluation import MEASURES
 
-    if "warnings" in result:
-        show_molecules(result)
+    scores, held_out, n = result["scores"], result["held_out"], result["samples"]
+    console, molecules = Console(), "warnings" in result
+    unknown = "too few to say" if molecules else "too short to say"
+    counts = ["of"] if molecules else []
+    real = "held-out molecules" if molecules else "held-out real text"
+    table = Table("measure", "samples", *counts, real)
+    for name in (name for name in MEASURES if name in scores):
+        own = [f"{scores[name]['n']:,}"] if molecules else []
+        beside = shown(held_out[name], unknown) if name in held_out else ""
+        table.add_row(MEASURES[name], shown(scores[name], unknown), *own, beside)
+    table.add_row("denoiser calls", shown(result["nfe"]), *([f"{n:,}"] if molecules else []), "")
+    if molecules:
+        console.print(table)
+        for warning in result["warnings"]:
+            console.print(f"{warning}.")
         return
-    table = Table("measure", "samples", "held-out real text")
-    for name, label in MEASURES.items():
-        if name in result["scores"]:
-            table.add_row(label, shown(result["scores"][name]), shown(result["held_out"][name]))
-    table.add_row("denoiser calls", shown(result["nfe"]), "")
     table.add_row("tokens per second", f"{result['tokens_per_second'] or 0:.0f}", "")
-    console = Console()
     console.print(table)
     protocol = result["protocol"]
     console.print(
-        f"{result['samples']} samples against {protocol['reference_texts']} blocks of "
+        f"{n} samples against {protocol['reference_texts']} blocks of "
         f"{protocol['reference'].split()[0]}; features {protocol['features'] or 'none'}, "
         f"language model {protocol['judge'] or 'none'}."
     )
-    if result["samples"] < FEW:
+    if n < FEW:
         console.print(
-            f"MAUVE is unreliable with only {result['samples']} samples: compare it with the "
-            "held-out column only."
+            f"MAUVE is unreliable with only {n} samples: compare it with the held-out column only."
         )
 
 
-def show_molecules(result: dict[str, Any]) -> None:
-    """Print scores and molecule counts next to the scores of held-out molecules."""
-    from rich.console import Console
-    from rich.table import Table
-
-    from dsl.evaluation import MOLECULES
-
-    table = Table("measure", "samples", "of", "held-out molecules")
-    for name, label in MOLECULES.items():
-        score, held_out = result["scores"][name], result["held_out"].get(name)
-        real = "" if held_out is None else shown(held_out)
-        table.add_row(label, shown(score, "too few to say"), f"{score['n']:,}", real)
-    table.add_row("denoiser calls", shown(result["nfe"]), f"{result['samples']:,}", "")
-    console = Console()
-    console.print(table)
-    for warning in result["warnings"]:
-        console.print(f"{warning}.")
-
-
-def shown(score: dict[str, float | None], unknown: str = "too short to say") -> str:
+def shown(score: dict[str, Any], unknown: str = "") -> str:
     """Format a score with its standard error."""
     value, error = score["mean"], score.get("stderr")
     if value is None:

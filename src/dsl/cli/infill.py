@@ -17,22 +17,22 @@ from dsl.generation import InfillOptions
 class Options(InfillOptions, OutputOptions):
     """Fill the gaps of a text: "the capital of [12] is london" has a gap of twelve tokens.
 
-    With --file, every line is such a text, and -n versions of each are printed in order. A document
-    model treats the text as the start of a document; --ending changes this.
+    With --file, every line is such a text, and -n versions of each are printed in order. For a
+    model of documents, a text is the start of a document with an unknown continuation.
     """
 
     choices: ClassVar[dict[str, str]] = {"Samplers": "dsl.samplers"}
     text: tyro.conf.Positional[str] = ""
-    """The text, with every gap written as [length]."""
+    """Text with gaps, each written as [length]."""
     file: Path | None = None
-    """A file with one text per line; - is standard input."""
+    """File with one text per line, or - for standard input."""
 
     def check(self) -> None:
-        """Refuse values that no run can have."""
+        """Reject invalid values."""
         super().check()
         self.check_output()
         if bool(self.text) == (self.file is not None):
-            raise ValueError('give one text, such as "a [3] b", or --file, and not both')
+            raise ValueError('give either a text, such as "a [3] b", or --file, and not both')
 
 
 def main(arguments: Sequence[str]) -> None:

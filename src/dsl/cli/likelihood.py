@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import tyro
 
 from dsl._util.validate import LENGTHS, SEEDS, within
-from dsl.cli.options import parse
+from dsl.cli.options import CorpusOptions, parse
 
 if TYPE_CHECKING:
     from dsl.checkpoints import Model
@@ -22,8 +22,8 @@ MOST_LINES = 40
 """Maximum number of texts listed individually in the table."""
 
 
-@dataclass(frozen=True)
-class Options:
+@dataclass(frozen=True, kw_only=True)
+class Options(CorpusOptions):
     """Score text with every estimator of the model, and audit how far the estimates differ.
 
     A sentence, or every line of a file, is scored in full and listed individually. Under torchrun
@@ -32,8 +32,6 @@ class Options:
     Example: dsl likelihood text8-tiny "the quick brown fox"
     """
 
-    model: tyro.conf.Positional[str]
-    """Bundled model such as text8-tiny, checkpoint directory, hub id, or oracle."""
     corpus: tyro.conf.Positional[str]
     """Sentence; text file; .jsonl file with a "text" field per line, such as `dsl sample`
     writes; or corpus name (see `dsl data`), with blocks spread evenly over the split."""
@@ -55,14 +53,6 @@ class Options:
     """Γ, the end of the contours. Default: chosen once on blocks that are not scored."""
     table: Path | None = None
     """Additional contour: JSON with "times" from 0 to 1 and "snr", a row of SNRs per time."""
-    seed: int = 0
-    """Random seed."""
-    json: bool = False
-    """Print JSON instead of a table."""
-    device: str = "cpu"
-    """Device of the network, such as cuda:0."""
-    cache: Path | None = None
-    """Cache directory for corpora."""
 
     def check(self) -> None:
         """Reject invalid values."""
@@ -76,19 +66,20 @@ def main(arguments: Sequence[str]) -> None:
     from dsl.checkpoints import load
     from dsl.cli.progress import progress
     from dsl.core import Tabulated
-    from dsl.evaluation import score
+    from dsl.evaluation import score, source_of
     from dsl.likelihoods import Effort
 
-    model = load(options.model, length=_length(options), device=options.device)
+    Effort(options.budget)  # fails early if invalid
+    source = source_of(options.corpus, options.split)
+    fits = len(options.corpus) if source == "sentence" else None  # an oracle of any length
+    model = load(options.model, length=options.length or fits, device=options.device)
     length = model.length if options.length is None else options.length
     model.require_length(length)
     table = Tabulated.read(options.table, length) if options.table else None
-    effort = Effort(options.budget, table=table)  # fails early if invalid
-    rows, owners, spare = _blocks(options, model, length)
+    rows, owners, spare = _blocks(options, source, model, length)
     process = this_process()
     mine = list(range(len(rows)))[process.rank :: process.count]
-    used = len(options.only or model.family.estimators(model.denoiser, effort))
-    with progress(len(mine) * used, "scoring", visible=process.rank == 0) as bar:
+    with progress(len(mine), "scoring", visible=process.rank == 0) as bar:
         report = score(
             model,
             [rows[i] for i in mine],
@@ -104,41 +95,36 @@ def main(arguments: Sequence[str]) -> None:
         )
     whole = report.joined(process.gather(list(zip(mine, report.blocks, strict=True))))
     if process.rank == 0:
-        _print(options, whole, len(spare))
+        _print(options, whole, len(spare), floor(options) if source == "corpus" else None)
 
 
-def _length(options: Options) -> int | None:
-    """Return the length for an oracle of variable length: as given, or to fit the sentence."""
-    from dsl.evaluation import is_sentence
-
-    if options.length is None and is_sentence(options.corpus, options.split):
-        return len(options.corpus)
-    return options.length
-
-
-def _blocks(options: Options, model: Model, length: int) -> tuple[list[Any], list[int], Any]:
+def _blocks(
+    options: Options, source: str, model: Model, length: int
+) -> tuple[list[Any], list[int], Any]:
     """Return the blocks, the text index of each, and spare blocks that are not scored."""
     from dsl.data import default_cache, read_texts
-    from dsl.evaluation import blocks_of, is_corpus, is_sentence, read
+    from dsl.evaluation import blocks_of, read_corpus, read_file
 
     name, path = options.corpus, Path(options.corpus)
     by_line = options.lines or not model.can_say("\n") or path.suffix == ".jsonl"
-    if is_sentence(name, options.split):
-        texts = [name]
-    elif not is_corpus(name, options.split) and (by_line or model.documents):
+    if source == "corpus":
+        cache = options.cache or default_cache()
+        scored, spare = read_corpus(model, name, options.split, length, options.limit, cache)
+        return list(scored), list(range(len(scored))), spare
+    if source == "file" and not by_line and not model.documents:
+        scored, spare = read_file(model, path, length, options.limit)
+        return list(scored), list(range(len(scored))), spare
+    texts = [name]
+    if source == "file":
         texts = [text for text in read_texts(path, separate_lines=by_line) if text]
         if not texts:
             raise ValueError(f"{path} contains no text")
-    else:
-        cache = options.cache or default_cache()
-        scored, spare = read(model, name, options.split, length, options.limit, cache)
-        return list(scored), list(range(len(scored))), spare
     rows, owners = blocks_of(model, texts, length)
     rest = [row for row in rows[options.limit :] if len(row) == length] if options.limit else []
     return rows[: options.limit], owners[: options.limit], rest
 
 
-def _print(options: Options, report: Report, spare: int) -> None:
+def _print(options: Options, report: Report, spare: int, entropy: dict[str, float] | None) -> None:
     result: dict[str, Any] = {
         "corpus": options.corpus,
         "budget": options.budget,
@@ -147,7 +133,7 @@ def _print(options: Options, report: Report, spare: int) -> None:
     }
     if "cutoff" in result:
         result["cutoff_chosen_on"] = chosen_on(options, spare)
-    if (entropy := floor(options)) is not None:
+    if entropy is not None:
         result["floor"] = entropy
     texts = report.by_text()
     if len(texts) < len(report.blocks) or len(texts) <= MOST_LINES:
@@ -156,14 +142,11 @@ def _print(options: Options, report: Report, spare: int) -> None:
 
 
 def floor(options: Options) -> dict[str, float] | None:
-    """Return the entropy rate of a corpus with a known source, in bits per token."""
+    """Return the entropy rate of a corpus in bits per token, if its source is known."""
     from dsl.data import default_cache, prepare
-    from dsl.evaluation import is_corpus, is_sentence
 
-    name, split = options.corpus, options.split
-    if is_sentence(name, split) or not is_corpus(name, split):
-        return None
-    known = prepare(name, options.cache or default_cache()).facts.get("entropy_per_token")
+    corpus = prepare(options.corpus, options.cache or default_cache())
+    known = corpus.facts.get("entropy_per_token")
     if known is None:
         return None
     mean, error = (number / math.log(2) for number in known)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import codecs
 import ctypes
 import difflib
+import io
 import os
 import shutil
 import sys
@@ -15,7 +17,6 @@ from typing import Any
 from dsl import __version__
 from dsl._util.processes import leave
 from dsl._util.registry import Registry
-from dsl.cli.output import delivered, drop_output, say, suit_the_terminal
 
 VERBS: Registry[Any] = Registry("dsl.verbs", "command")
 """The modules of all commands. The first line of a module's docstring describes its command."""
@@ -68,7 +69,7 @@ def _completion(arguments: Sequence[str]) -> int:
 
 
 def usage() -> str:
-    """Describe the command line. Nothing here imports torch, so help answers at once."""
+    """Return the help of the command line. Torch is not imported, so it stays fast."""
     columns, width = shutil.get_terminal_size().columns, max(map(len, VERBS))
     filler = textwrap.TextWrapper(columns, subsequent_indent=" " * (width + 4))
     verbs = "\n".join(filler.fill(f"  {name:<{width}}  {summary(name)}") for name in VERBS)
@@ -88,7 +89,7 @@ def summary(verb: str) -> str:
 
 
 def run(verb: str, arguments: Sequence[str]) -> int:
-    """Run a verb, answering mistakes with one line and interrupts with silence.
+    """Run a verb; a user's mistake is reported in one line.
 
     DSL_TRACEBACK=1 shows where an error came from.
     """
@@ -97,24 +98,24 @@ def run(verb: str, arguments: Sequence[str]) -> int:
         VERBS[verb].main(arguments)
         leave()
     except BrokenPipeError:
-        # The reader has left (`dsl … | head`); what is still buffered has nowhere to go.
+        # the reader has exited (`dsl … | head`); discard the buffer
         drop_output()
         return 141
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return 130
     except (ValueError, OSError, ImportError, MemoryError, RuntimeError) as error:
-        spent = isinstance(error, MemoryError) or _is_want_of_memory(error)
+        spent = isinstance(error, MemoryError) or _is_out_of_memory(error)
         if os.environ.get("DSL_TRACEBACK") or (isinstance(error, RuntimeError) and not spent):
             raise
-        why = "not enough memory; ask for less at a time" if spent else _one_line(error)
+        why = "not enough memory; use a smaller batch" if spent else _one_line(error)
         print(f"dsl {verb}: {why}", file=sys.stderr)
         return 1
     return 0
 
 
 LONGEST = 600
-"""Characters of a message, which may repeat what somebody wrote."""
+"""Maximum number of characters of a message, which may quote user input."""
 
 
 def _one_line(error: BaseException) -> str:
@@ -122,8 +123,8 @@ def _one_line(error: BaseException) -> str:
     return text if len(text) <= LONGEST else f"{text[:LONGEST]}…"
 
 
-def _is_want_of_memory(error: BaseException) -> bool:
-    """Whether torch could not allocate a tensor: on a CPU it has no class for that."""
+def _is_out_of_memory(error: BaseException) -> bool:
+    """Whether torch could not allocate a tensor; on a CPU it has no error class for that."""
     return type(error).__name__ == "OutOfMemoryError" or "can't allocate memory" in str(error)
 
 
@@ -146,3 +147,58 @@ def keep_freed_memory() -> bool:
     if not any(mallopt(M_MMAP_THRESHOLD, size) for size in (2**30, 2**25)):
         return False
     return bool(mallopt(M_TRIM_THRESHOLD, 2**31 - 1)) and bool(mallopt(M_TOP_PAD, 2**26))
+
+
+SPELLED = {"±": "+/-", "…": "...", "│": "|", "─": "-", "␣": "_", "γ": "g", "Γ": "G"}
+"""ASCII replacements of some characters; all others become question marks."""
+
+
+def suit_the_terminal() -> None:
+    """Replace characters that the terminal cannot encode, rather than fail after the work."""
+    codecs.register_error("dsl-spelled", _spelled)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="dsl-spelled")
+
+
+def say(text: str) -> int:
+    """Print a text; return 0, or a nonzero status if printing failed."""
+    try:
+        print(text, flush=True)
+    except OSError as error:
+        return _lost(error)
+    return 0
+
+
+def delivered(status: int) -> int:
+    """Flush standard output; return the status, or an error status if the write failed.
+
+    A nonzero status has been reported already, so nothing is added to it.
+    """
+    try:
+        if sys.stdout is not None:  # None if the shell has closed it
+            sys.stdout.flush()
+    except OSError as error:
+        if not status:
+            return _lost(error)
+        drop_output()
+    return status
+
+
+def drop_output() -> None:
+    """Discard buffered output, or the interpreter would fail on it at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _lost(error: OSError) -> int:
+    drop_output()
+    if isinstance(error, BrokenPipeError):  # the reader has exited (`dsl … | head`)
+        return 141
+    print(f"dsl: the output could not be written: {error}", file=sys.stderr)
+    return 1
+
+
+def _spelled(error: UnicodeError) -> tuple[str, int]:
+    assert isinstance(error, UnicodeEncodeError)
+    lacking = error.object[error.start : error.end]
+    return "".join(SPELLED.get(character, "?") for character in lacking), error.end

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import shutil
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, TypeVar, runtime_checkable
@@ -34,9 +34,12 @@ def parse(kind: type[T], verb: str, arguments: Sequence[str]) -> T:
 
 
 def _choices(kind: type) -> list[str]:
-    """List the plug-ins available for a verb's options, such as the registered samplers."""
-    found = getattr(kind, "choices", {})
-    return [f"{name}: {', '.join(Registry(group, name))}." for name, group in found.items()]
+    """List the names that a verb's options accept: those of an entry-point group, or others."""
+    found: dict[str, str | Iterable[str]] = getattr(kind, "choices", {})
+    return [
+        f"{what}: {', '.join(Registry(names, what) if isinstance(names, str) else names)}."
+        for what, names in found.items()
+    ]
 
 
 def wrapped(text: str) -> str:
@@ -45,7 +48,9 @@ def wrapped(text: str) -> str:
     Lines are indented because tyro joins a line that begins with a letter to the previous one.
     """
     width = min(100, shutil.get_terminal_size().columns)
-    filler = textwrap.TextWrapper(width, initial_indent="  ", subsequent_indent="  ")
+    filler = textwrap.TextWrapper(
+        width, initial_indent="  ", subsequent_indent="  ", break_on_hyphens=False
+    )
     return "\n\n".join(filler.fill(" ".join(part.split())) for part in text.split("\n\n"))
 
 
@@ -55,6 +60,24 @@ class Checked(Protocol):
 
     def check(self) -> None:
         """Raise a ValueError that states the expected and the given value."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CorpusOptions:
+    """A model, a corpus, and how to measure one on the other."""
+
+    model: tyro.conf.Positional[str]
+    """Bundled model such as text8-tiny, checkpoint directory, hub id, or oracle."""
+    corpus: tyro.conf.Positional[str]
+    """Text file, .jsonl file with a "text" field per line, or corpus name (see `dsl data`)."""
+    seed: int = 0
+    """Random seed."""
+    json: bool = False
+    """Print JSON instead of a table."""
+    device: str = "cpu"
+    """Device of the network, such as cuda:0."""
+    cache: Path | None = None
+    """Cache directory for corpora."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -39,7 +39,7 @@ class Bar:
         """Show a note on the current unit of work."""
         self.progress.update(self.task, note=note)
 
-    def advance(self, units: int, tokens: int = 0) -> None:
+    def advance(self, units: float | int, tokens: int = 0) -> None:
         """Count finished units and their tokens."""
         self.tokens += tokens
         rate = self.tokens / max(time.monotonic() - self.began, 1e-9)

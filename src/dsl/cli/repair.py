@@ -5,16 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
-
-import tyro
 
 from dsl._util.validate import LENGTHS, SEEDS, within
-from dsl.cli.options import parse
+from dsl.cli.options import CorpusOptions, parse
 
 
-@dataclass(frozen=True)
-class Options:
+@dataclass(frozen=True, kw_only=True)
+class Options(CorpusOptions):
     """Blank or garble letters and words of held-out text, and count how many are restored.
 
     The same probes as in training with data.probes=repair. Letter: a blanked letter, given all
@@ -26,24 +23,12 @@ class Options:
     Example: dsl evaluate repair english-tiny english
     """
 
-    model: tyro.conf.Positional[str]
-    """Bundled model such as text8-tiny, checkpoint directory, or hub id."""
-    corpus: tyro.conf.Positional[str]
-    """Corpus name (see `dsl data`) such as english, or a file."""
     split: str = "test"
     """Split: train, validation or test."""
     limit: int = 256
     """Number of blocks, each with one damage per kind; at most 128 have a blanked word."""
     length: int | None = None
     """Tokens per block. Default: the model's length."""
-    seed: int = 0
-    """Random seed."""
-    json: bool = False
-    """Print JSON instead of a table."""
-    device: str = "cpu"
-    """Device of the network, such as cuda:0."""
-    cache: Path | None = None
-    """Cache directory for corpora."""
 
     def check(self) -> None:
         """Reject invalid values."""

@@ -6,9 +6,11 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 import tyro
 
+from dsl._util.defaults import recipe_names
 from dsl.cli.options import parse
 
 
@@ -17,7 +19,7 @@ class Options:
     """Train a model from a recipe. The same command resumes an interrupted run.
 
     --set overrides any field of the recipe: --set trainer.steps=100 --set optimizer.lr=1e-3. With
-    --set objective=mdlm, ar or vp the same recipe trains a model of another family,
+    --set objective=FAMILY the same recipe trains a model of another family,
     --set data.tokenizer=bpe-2048 learns a tokenizer from the corpus, and
     --set data.windows=documents makes every block a document. Under torchrun or accelerate launch
     the batch is split across processes.
@@ -25,8 +27,12 @@ class Options:
     Example: dsl train text8-tiny --out runs/text8 --set trainer.steps=1000
     """
 
+    choices: ClassVar[dict[str, str | list[str]]] = {
+        "Recipes": recipe_names(),
+        "Families": "dsl.families",
+    }
     recipe: tyro.conf.Positional[str]
-    """YAML file, or a bundled recipe such as cyclic, text8-tiny, stories-tiny or owt-finetune."""
+    """YAML file, or the name of a bundled recipe."""
     out: Path
     """Run directory: recipe, log, checkpoints, and finally the model."""
     set: tyro.conf.UseAppendAction[tuple[str, ...]] = ()

@@ -1,4 +1,4 @@
-"""What is known about a text: hints, evidence, guidance, steering, allowed forms."""
+"""Conditioning on hints and constraints: evidence, guidance, steering, patterns, padding."""
 
 from typing import TYPE_CHECKING
 

@@ -26,7 +26,7 @@ DEAD = -1
 MOST_STATES = 2_000
 """A larger automaton would be slower than the network."""
 IMPOSSIBLE = (
-    "what is known or was drawn together cannot become a text of the allowed form; "
+    "tokens that were drawn at once cannot be completed to match the pattern; "
     "draw one token at a time: roar, causal, or confident@T with T the length"
 )
 
@@ -53,10 +53,10 @@ class Automaton:
         states = [machine.initial, *(s for s in machine.states if s != machine.initial)]
         number = {state: i for i, state in enumerate(states) if machine.islive(state)}
         if machine.initial not in number:
-            raise ValueError(f"no text at all matches {pattern[:80]!r}")
+            raise ValueError(f"no text matches {pattern[:80]!r}")
         if len(number) > MOST_STATES:
             raise ValueError(
-                f"{pattern[:80]!r} needs {len(number):,} states; at most {MOST_STATES:,} will do"
+                f"{pattern[:80]!r} must need at most {MOST_STATES:,} states, got {len(number):,}"
             )
         live = list(number)
         rows = [[number.get(_read(machine, s, text), DEAD) for text in pieces] for s in live]
@@ -120,7 +120,7 @@ def matching(denoiser: Denoiser, automaton: Automaton, tokens: Tokens) -> Steere
     p[tokens == MASK] = 1 / denoiser.vocab_size
     if not (p.log() + automaton.log_chance(p) > -torch.inf).any(dim=-1).all():
         raise ValueError(
-            f"no text of {tokens.shape[1]} tokens, with those that are known, has the allowed form"
+            f"no text of {tokens.shape[1]} tokens with the known ones matches the pattern"
         )
     return Steered(denoiser, automaton.log_chance, IMPOSSIBLE)
 
@@ -132,7 +132,7 @@ def _compiled(pattern: str) -> Any:
     except Exception as error:  # the library raises many exception types
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise ValueError(
-            f"{pattern[:80]!r} is no regular expression we can read: {reason}"
+            f"{pattern[:80]!r} is not a supported regular expression: {reason}"
         ) from None
     return machine
 

@@ -59,9 +59,12 @@ def represent(
 def _solve(log_likelihood: Float[Tensor, "n v"], codebook: Codebook) -> Float[Tensor, "n d"]:
     v, d = codebook.shape
     centred = codebook - codebook.mean(dim=0)
-    if d >= v - 1 and torch.linalg.matrix_rank(centred) == v - 1:
+    # Centring unit rows leaves rounding errors of about eps, however close the rows are: singular
+    # values below that are zero. A limit relative to the largest one would be too low.
+    rounding = max(v, d) * torch.finfo(codebook.dtype).eps
+    if d >= v - 1 and torch.linalg.matrix_rank(centred, atol=rounding) == v - 1:
         wanted = log_likelihood - log_likelihood.mean(dim=1, keepdim=True)
-        inverse: Tensor = torch.linalg.pinv(centred)
+        inverse: Tensor = torch.linalg.pinv(centred, atol=rounding)
         return wanted @ inverse.T
     return torch.cat([_match_mean(row, codebook) for row in log_likelihood.split(1)])
 
@@ -124,7 +127,7 @@ class Evidence:
     e: Noisy | None = None
     """Uncertain evidence, as a state; None if there is none."""
     at: Mask | None = None
-    """The positions that have a residual; None if none has."""
+    """The positions that have a residual, if any."""
     residual: Float[Tensor, "n v"] | None = None
     """The remainder that is added to the logits of those positions, in order: the part of ℓ
     outside the span of the codebook when d < v - 1, and -inf for tokens that are ruled out."""
@@ -136,8 +139,8 @@ class Evidence:
         Args:
             hints: A list for each sequence, with a hint (or several, which add up) for each of its
                 positions. All sequences have one length.
-            denoiser: Whose vocabulary and codebook the hints are about. A network without states
-                between mask and token takes masks and tokens only.
+            denoiser: The network, for its vocabulary and codebook. A network without continuous
+                states takes masks and tokens only.
         """
         rows = [
             [_several(position) for position in sequence("hints", row, "hints")]
@@ -159,7 +162,7 @@ class Evidence:
             return cls(pinned.to(denoiser.device))
         if not isinstance(denoiser, Continuous):
             raise ValueError(
-                "this network knows masks and tokens only: it takes no confidences, "
+                "this network reads masks and tokens only: it takes no confidences, "
                 f"got {rows[soft[0][0]][soft[0][1]][0]}"
             )
         at = torch.zeros_like(pinned, dtype=torch.bool)

@@ -35,10 +35,10 @@ class Guided(Wrapper):
 
     def __call__(self, z: Noisy | Endpoints, /, *, at: Mask | None = None) -> Rows:
         """Call both denoisers and scale the difference of their log-probabilities by w."""
-        told = self.denoiser(z, at=at).double().log_softmax(dim=-1)
+        seen = self.denoiser(z, at=at).double().log_softmax(dim=-1)
         free = self.blind(self._forgotten(z), at=at).double().log_softmax(dim=-1)
         known = torch.isfinite(free)  # elsewhere the difference is not defined
-        return torch.where(known & torch.isfinite(told), free + self.weight * (told - free), told)
+        return torch.where(known & torch.isfinite(seen), free + self.weight * (seen - free), seen)
 
     def stretch(self, begin: int, end: int) -> Wrapper:
         """Restrict to some positions."""
@@ -62,9 +62,9 @@ class GuidedContinuous(Guided, ContinuousWrapper):
 
 def guided(denoiser: Denoiser, evidence: Evidence, weight: float) -> Denoiser:
     """Condition a denoiser on evidence with guidance weight `weight`."""
-    told = given(denoiser, evidence)
+    seen = given(denoiser, evidence)
     if weight == 1:
-        return told
+        return seen
     hidden = evidence.pinned != MASK
     kind = GuidedContinuous if isinstance(denoiser, Continuous) else Guided
-    return kind(told, denoiser, hidden, weight)
+    return kind(seen, denoiser, hidden, weight)

@@ -37,7 +37,7 @@ class Padded(Wrapper):
 
     def stretch(self, begin: int, end: int) -> Wrapper:
         """Raise an error: the padding follows the whole text, not its parts."""
-        raise ValueError("a text with unknown tokens after it cannot be written part by part")
+        raise ValueError("a padded text cannot be generated window by window")
 
     def _longer(self, z: Noisy | Endpoints) -> Float[Tensor, "b m d"] | Endpoints:
         if not isinstance(z, Endpoints):

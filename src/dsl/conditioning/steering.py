@@ -29,26 +29,26 @@ class Steered(Wrapper):
     """A denoiser of masked states, steered towards a property of the whole text."""
 
     likelihood: Likelihood
-    impossible: str = "no token is left that what is wanted of the text allows"
+    impossible: str = "the steering rules out every token of a position"
     """The error message if ℓ rules out every token of a position."""
 
     def stretch(self, begin: int, end: int) -> Wrapper:
         """Raise an error: the property is defined for the whole text only."""
-        raise ValueError("what is wanted of a whole text cannot be told to a part of it")
+        raise ValueError("steering needs the whole text: it cannot be restricted to a part of it")
 
     def __call__(self, z: Noisy | Endpoints, /, *, at: Mask | None = None) -> Rows:
         """Predict all masked tokens, and add ℓ to the requested rows."""
         if not isinstance(z, Endpoints):
             raise ValueError(
-                "what is wanted of a whole text is for masked paths: it knows masks and tokens only"
+                "steering needs a masked path: it is defined for masks and tokens only"
             )
         hidden = z.tokens == MASK
         logits = self.denoiser(z, at=hidden).double()
         known = torch.nn.functional.one_hot(z.tokens.clamp(min=0), self.vocab_size).double()
         p = known.masked_scatter(hidden.unsqueeze(-1), logits.softmax(dim=-1))
         rows = known.log().masked_scatter(hidden.unsqueeze(-1), logits)
-        asked = torch.ones_like(hidden) if at is None else at
-        told = (rows + self.likelihood(p))[asked]
-        if (told.amax(dim=-1) == -torch.inf).any():
+        chosen = torch.ones_like(hidden) if at is None else at
+        steered = (rows + self.likelihood(p))[chosen]
+        if (steered.amax(dim=-1) == -torch.inf).any():
             raise ValueError(self.impossible)
-        return told if at is not None else told.reshape(rows.shape)
+        return steered if at is not None else steered.reshape(rows.shape)

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from dsl.core.denoiser import RatedAtOnce as RatedAtOnce
     from dsl.core.denoiser import at_once as at_once
     from dsl.core.denoiser import posterior_mean as posterior_mean
+    from dsl.core.denoiser import require_logits as require_logits
     from dsl.core.denoiser import require_rated as require_rated
     from dsl.core.denoiser import require_tokens as require_tokens
     from dsl.core.denoiser import wanted as wanted
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from dsl.core.path import Tabulated as Tabulated
     from dsl.core.streams import Randomness as Randomness
     from dsl.core.streams import Streams as Streams
+    from dsl.core.streams import categorical as categorical
     from dsl.core.streams import normal as normal
     from dsl.core.streams import permutation as permutation
     from dsl.core.streams import stream as stream

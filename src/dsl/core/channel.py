@@ -41,11 +41,6 @@ def snr_from_sigma(sigma: Tensor) -> Tensor:
     return sigma**-2
 
 
-def sigma_from_snr(snr: Tensor) -> Tensor:
-    """Convert SNR to EDM's noise level: σ = 1/√γ."""
-    return snr**-0.5
-
-
 def natural(y: Noisy, sigma: Float[Tensor, "b l"]) -> Noisy:
     """Turn EDM's physical state y = x + σε into the posterior natural coordinate z = y/σ²."""
     return y * snr_from_sigma(sigma).unsqueeze(-1)

@@ -153,8 +153,8 @@ def require_rated(network: object) -> Rated:
     """Raise an error if the network does not rate tokens."""
     if not isinstance(network, Rated):
         raise ValueError(
-            "only networks that rate their tokens can be asked how good one is; "
-            f"a {type(network).__name__} does not rate them"
+            "expected a network that rates its tokens, such as prism, "
+            f"got a {type(network).__name__}"
         )
     return network
 
@@ -163,7 +163,7 @@ def require_clocked(network: object) -> Clocked:
     """Raise an error if the network has no SNR input."""
     if not isinstance(network, Clocked):
         raise ValueError(
-            f"only networks with a clock are asked at an SNR; a {type(network).__name__} has none"
+            f"expected a network with an SNR input, such as vp, got a {type(network).__name__}"
         )
     return network
 
@@ -214,6 +214,12 @@ def require_tokens(tokens: Int[Tensor, "*shape"], vocab_size: int, *, least: int
             f"token ids must lie in {least} … {vocab_size - 1}, "
             f"got {int(tokens.min())} … {int(tokens.max())}"
         )
+
+
+def require_logits(logits: Tensor) -> None:
+    """Raise an error for NaN logits: all later numbers would be NaN as well."""
+    if logits.isnan().any():
+        raise ValueError("the denoiser returned NaN logits")
 
 
 def at_once(network: Network, length: int) -> int:

@@ -1,6 +1,6 @@
 """Exact Bayes denoisers of small distributions: ground truth for samplers and likelihoods.
 
-Each is a Denoiser, knows the log-probability of any sequence, draws exact samples, and can be
+Each is a Denoiser, evaluates the log-probability of any sequence, draws exact samples, and can be
 tilted by a likelihood vector at every position, P(x) → P(x) e^{Σ_i ℓ_i(x_i)} / Z.
 """
 
@@ -16,7 +16,7 @@ from torch import Tensor
 from dsl.core import sphere
 from dsl.core.channel import require_finite
 from dsl.core.denoiser import Continuous, Endpoints, materialise, require_tokens, wanted
-from dsl.core.streams import Randomness, stream, uniform
+from dsl.core.streams import Randomness, categorical, stream, uniform
 from dsl.core.types import Codebook, Logits, Mask, Noisy, Rows, Tokens
 
 
@@ -42,18 +42,10 @@ class Oracle(Continuous, Protocol):
         ...
 
 
-@dataclass(frozen=True, eq=False)
-class Enumerated:
-    """The exact denoiser of a weighted finite set of sequences."""
+class _Exact:
+    """The attributes that both oracles take from their codebook."""
 
-    sequences: Int[Tensor, "k l"]
-    log_weights: Float[Tensor, "k"]
-    """Log-probabilities up to a common constant."""
     codebook: Codebook
-    snr_max: float = 100.0
-
-    def __post_init__(self) -> None:
-        require_tokens(self.sequences, len(self.codebook))
 
     @property
     def vocab_size(self) -> int:
@@ -64,6 +56,20 @@ class Enumerated:
     def device(self) -> torch.device:
         """Where the tables are."""
         return self.codebook.device
+
+
+@dataclass(frozen=True, eq=False)
+class Enumerated(_Exact):
+    """The exact denoiser of a weighted finite set of sequences."""
+
+    sequences: Int[Tensor, "k l"]
+    log_weights: Float[Tensor, "k"]
+    """Log-probabilities up to a common constant."""
+    codebook: Codebook
+    snr_max: float = 100.0
+
+    def __post_init__(self) -> None:
+        require_tokens(self.sequences, len(self.codebook))
 
     @property
     def length(self) -> int:
@@ -94,7 +100,7 @@ class Enumerated:
     def sample(self, n: int, *, generator: Randomness = None) -> Tokens:
         """Draw n sequences exactly."""
         p = self.log_weights.softmax(0).expand(n, -1)
-        return self.sequences[_categorical(p, generator)]
+        return self.sequences[_drawn(p, generator)]
 
     def tilt(self, log_likelihood: Float[Tensor, "l v"]) -> Enumerated:
         """Reweight every sequence by its likelihood."""
@@ -106,7 +112,7 @@ class Enumerated:
 
 
 @dataclass(frozen=True, eq=False)
-class Markov:
+class Markov(_Exact):
     """The exact denoiser of a first-order chain, by the forward-backward recursions."""
 
     log_initial: Float[Tensor, "v"]
@@ -117,16 +123,6 @@ class Markov:
     snr_max: float = 100.0
     log_unary: Float[Tensor, "l v"] | None = None
     """Position-wise factors that tilt the chain, if any."""
-
-    @property
-    def vocab_size(self) -> int:
-        """The number of tokens."""
-        return len(self.codebook)
-
-    @property
-    def device(self) -> torch.device:
-        """Where the tables are."""
-        return self.codebook.device
 
     def __call__(self, z: Noisy | Endpoints, /, *, at: Mask | None = None) -> Rows:
         """Combine the messages that reach each position from both sides with its own state."""
@@ -157,7 +153,7 @@ class Markov:
         row = self.log_initial.expand(n, -1)
         drawn = []
         for log_ahead in ahead:
-            drawn.append(_categorical((row + log_ahead).softmax(dim=-1), generator))
+            drawn.append(_drawn((row + log_ahead).softmax(dim=-1), generator))
             row = self.log_transition[drawn[-1]]
         return torch.stack(drawn, dim=1)
 
@@ -192,7 +188,7 @@ class Markov:
 def cyclic(size: int = 7, *, dtype: torch.dtype = torch.float64) -> Enumerated:
     """Build the paper's cyclic toy (D.1): all rotations of 0 … K-1, on the unit circle.
 
-    Neighbours on a crowded circle need more than γ_max = 100 to be told apart: 40 nats at least.
+    Neighbours on a crowded circle need γ_max above 100: they should differ by at least 40 nats.
     """
     base = torch.arange(size)
     sequences = torch.stack([base.roll(i) for i in range(size)])
@@ -227,7 +223,7 @@ def _field(z: Noisy | Endpoints, oracle: Continuous) -> Logits:
     d = oracle.codebook.shape[1]
     if state.shape[-1] != d:
         raise ValueError(
-            f"this oracle's states have {d} coordinates a token, got {state.shape[-1]}"
+            f"this oracle's states have {d} coordinates per token, got {state.shape[-1]}"
         )
     return state.to(oracle.codebook) @ oracle.codebook.T
 
@@ -239,6 +235,6 @@ def _log_matmul(log_a: Float[Tensor, "b v"], log_b: Float[Tensor, "v w"]) -> Flo
     return ((log_a - shift).exp() @ log_b.exp()).log() + shift
 
 
-def _categorical(p: Float[Tensor, "n k"], generator: Randomness) -> Int[Tensor, "n"]:
-    u = uniform((p.shape[0], 1), generator=generator, dtype=p.dtype, device=p.device)
-    return (p.cumsum(dim=-1) < u).sum(dim=-1).clamp(max=p.shape[-1] - 1)
+def _drawn(p: Float[Tensor, "n k"], generator: Randomness) -> Int[Tensor, "n"]:
+    u = uniform((len(p), 1), generator=generator, dtype=p.dtype, device=p.device)
+    return categorical(p, u.squeeze(1))

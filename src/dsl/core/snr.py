@@ -3,32 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, Protocol, runtime_checkable
+from typing import Literal
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from dsl.core.streams import Randomness, normal, permutation, uniform
+from dsl.core.streams import Device, Randomness, normal, permutation, uniform
 from dsl.core.types import SNR, Mask
 
 TINY = 2.0**-53
 """The spacing of float64 below 1: a uniform number that is 0 or 1 is moved inside by it."""
-
-
-@runtime_checkable
-class SNRLaw(Protocol):
-    """A distribution over per-token SNRs of b sequences of l tokens."""
-
-    def sample(
-        self,
-        shape: tuple[int, int],
-        *,
-        generator: Randomness = None,
-        device: torch.device | None = None,
-    ) -> SNR:
-        """Draw γ for every position."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -45,11 +30,7 @@ class LogNormal:
             raise ValueError(f"sigma must be >= 0, got {self.sigma}")
 
     def sample(
-        self,
-        shape: tuple[int, int],
-        *,
-        generator: Randomness = None,
-        device: torch.device | None = None,
+        self, shape: tuple[int, int], *, generator: Randomness = None, device: Device = None
     ) -> SNR:
         """Draw γ for every position, or one γ for each sequence."""
         b, length = shape
@@ -88,11 +69,7 @@ class Roar:
         return cls(snr_max=snr_max, snr_min=0.0, c=1.0)
 
     def sample(
-        self,
-        shape: tuple[int, int],
-        *,
-        generator: Randomness = None,
-        device: torch.device | None = None,
+        self, shape: tuple[int, int], *, generator: Randomness = None, device: Device = None
     ) -> SNR:
         """Draw a reveal set for each sequence, then γ near the endpoint of each position."""
         revealed = reveal_set(shape, generator=generator, device=device)
@@ -120,11 +97,7 @@ class Mixed:
             raise ValueError(f"weight must lie in [0, 1], got {self.weight}")
 
     def sample(
-        self,
-        shape: tuple[int, int],
-        *,
-        generator: Randomness = None,
-        device: torch.device | None = None,
+        self, shape: tuple[int, int], *, generator: Randomness = None, device: Device = None
     ) -> SNR:
         """Draw both branches and choose between them."""
         b, length = shape
@@ -135,7 +108,7 @@ class Mixed:
 
 
 def reveal_set(
-    shape: tuple[int, int], *, generator: Randomness = None, device: torch.device | None = None
+    shape: tuple[int, int], *, generator: Randomness = None, device: Device = None
 ) -> Mask:
     """Draw k ~ U{0, …, l-1} and a uniformly random set of k revealed positions (equation 7)."""
     b, length = shape

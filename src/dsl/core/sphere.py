@@ -67,16 +67,6 @@ def projected(
     return unit(centred @ plane.to(table.device))
 
 
-def require_unit_norm(codebook: Float[Tensor, "v d"], *, tolerance: float = 1e-4) -> None:
-    """Raise an error if a row is off the sphere: the denoiser would then depend on the SNR."""
-    norms = codebook.detach().norm(dim=-1)
-    worst = int((norms - 1).abs().argmax())
-    if not abs(float(norms[worst]) - 1) <= tolerance:
-        raise ValueError(
-            f"every codebook row must have norm 1; row {worst} has norm {float(norms[worst]):.6g}"
-        )
-
-
 def apart(table: Codebook, most: float, *, generator: torch.Generator | None = None) -> Codebook:
     """Replace rows that nearly coincide with an earlier one by random unit vectors.
 
@@ -94,6 +84,5 @@ def apart(table: Codebook, most: float, *, generator: torch.Generator | None = N
             return made
         made[near] = random(int(near.sum()), table.shape[1], generator=generator, dtype=table.dtype)
     raise ValueError(
-        f"{len(table)} tokens cannot all be apart by a cosine of {most:g} in {table.shape[1]} "
-        "dimensions"
+        f"{len(table)} tokens in {table.shape[1]} dimensions cannot all have cosines below {most:g}"
     )

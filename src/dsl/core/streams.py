@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
+from jaxtyping import Float, Int
 from torch import Tensor
 
 
@@ -40,6 +41,9 @@ class Streams:
 Randomness = torch.Generator | Streams | None
 """The type of every `generator=` argument; None is torch's global generator."""
 
+Device = torch.device | None
+"""The type of every `device=` argument; None is the generator's device."""
+
 
 def stream(seed: int, *path: int, device: str | torch.device = "cpu") -> torch.Generator:
     """Derive a generator from a seed and a path of indices, independent of all other paths.
@@ -60,7 +64,7 @@ def uniform(
     *,
     generator: Randomness = None,
     dtype: torch.dtype | None = None,
-    device: torch.device | None = None,
+    device: Device = None,
 ) -> Tensor:
     """Draw from U[0, 1); the first axis is the batch."""
     return _draw(torch.rand, shape, generator, dtype, device)
@@ -71,18 +75,30 @@ def normal(
     *,
     generator: Randomness = None,
     dtype: torch.dtype | None = None,
-    device: torch.device | None = None,
+    device: Device = None,
 ) -> Tensor:
     """Draw from N(0, 1); the first axis is the batch."""
     return _draw(torch.randn, shape, generator, dtype, device)
 
 
 def permutation(
-    shape: tuple[int, int], *, generator: Randomness = None, device: torch.device | None = None
+    shape: tuple[int, int], *, generator: Randomness = None, device: Device = None
 ) -> Tensor:
     """Draw one uniformly random order of l positions for each of b sequences."""
     # float64 keys: ties, which would favour the left, have probability below 1e-10 at l = 1024
     return uniform(shape, generator=generator, dtype=torch.float64, device=device).argsort(dim=1)
+
+
+def categorical(p: Float[Tensor, "*n v"], u: Float[Tensor, "*n"]) -> Int[Tensor, "*n"]:
+    """Invert the distribution of each row at a uniform number; entries of mass 0 are never drawn.
+
+    The rows need not sum to one.
+    """
+    below = p.cumsum(dim=-1)
+    total = below[..., -1:]
+    # u · total may round up to the total, which lies beyond every entry.
+    target = (u.unsqueeze(-1) * total).minimum(total.nextafter(torch.zeros_like(total)))
+    return torch.searchsorted(below, target, right=True).squeeze(-1)
 
 
 def _draw(
@@ -90,14 +106,14 @@ def _draw(
     shape: Sequence[int],
     generator: Randomness,
     dtype: torch.dtype | None,
-    device: torch.device | None,
+    device: Device,
 ) -> Tensor:
     if generator is None:
         return draw(tuple(shape), dtype=dtype, device=device)
     if isinstance(generator, torch.Generator):
         return _from(generator, draw, shape, dtype, device)
     if len(generator) != shape[0]:
-        raise ValueError(f"{len(generator)} streams cannot serve a batch of {shape[0]} sequences")
+        raise ValueError(f"expected one stream per sequence, {shape[0]}, got {len(generator)}")
     rows = [_from(own, draw, shape[1:], dtype, device) for own in generator.generators]
     return torch.stack(rows) if rows else torch.empty(tuple(shape), dtype=dtype, device=device)
 
@@ -107,7 +123,7 @@ def _from(
     draw: Callable[..., Tensor],
     shape: Sequence[int],
     dtype: torch.dtype | None,
-    device: torch.device | None,
+    device: Device,
 ) -> Tensor:
     """Draw on the generator's device, so that a CPU generator works for tensors anywhere."""
     drawn = draw(tuple(shape), generator=generator, dtype=dtype, device=generator.device)

@@ -6,7 +6,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 Tokens = Int[Tensor, "b l"]
-"""Token ids; where a function says so, MASK (-1) marks a position that is not revealed."""
+"""Token ids; if documented, MASK (-1) marks a masked position."""
 
 Row = Int[Tensor, "_"]
 """The tokens of one sequence, whatever its length."""

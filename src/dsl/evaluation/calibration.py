@@ -1,7 +1,7 @@
-"""Whether confidence can be believed: reliability, ECE, risk against coverage, temperature (E.2).
+"""Calibration: reliability, ECE, risk against coverage, temperature (E.2).
 
 Everything is measured under teacher forcing: held-out text is corrupted to a given level, and the
-posterior at every position is held against the token that was there.
+posterior at every position is compared with the true token.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from dsl.checkpoints.loading import Model, load
-from dsl.core.denoiser import Denoiser, Endpoints, at_once
+from dsl.core.denoiser import Denoiser, Endpoints, at_once, require_logits
 from dsl.core.streams import Streams
 from dsl.core.types import MASK, Tokens
 from dsl.families.levels import Level, Unpadded
-from dsl.likelihoods.estimate import require_logits
+from dsl.likelihoods.estimate import deviation
 
 
 @torch.no_grad()
 def leave_one_out(denoiser: Denoiser, tokens: Tokens) -> Float[Tensor, "b l"]:
-    """Return P(token | all others, and the evidence) of every position, hiding one at a time."""
+    """Return P(token | all other tokens, evidence) of every position, one call per position."""
     columns = []
     for i in range(tokens.shape[1]):
         at = torch.zeros_like(tokens, dtype=torch.bool)
@@ -41,12 +41,12 @@ TEMPERATURES = torch.logspace(-1, 1, 81, dtype=torch.float64)
 
 @dataclass(frozen=True, eq=False)
 class Answers:
-    """The top answer at every position that was asked about."""
+    """The most likely token at every corrupted position."""
 
     confidence: Float[Tensor, "n"]
     correct: Bool[Tensor, "n"]
     sequence: Int[Tensor, "n"]
-    """Which sequence a position belongs to: positions of one are not independent."""
+    """The sequence of each position; positions of one sequence are not independent."""
     nats: Float[Tensor, "n"]
     """-log p of the true token."""
 
@@ -74,7 +74,7 @@ def reliability(
     """Sort answers into bins ((i-1)/bins, i/bins] of confidence."""
     if not len(confidence):
         raise ValueError("calibration needs at least one answer, got none")
-    index = (confidence.double() * bins).ceil().long().clamp(1, bins) - 1
+    index = _bin(confidence, bins)
     count = torch.bincount(index, minlength=bins)
     sums = [
         torch.bincount(index, weights=values.double(), minlength=bins)
@@ -84,6 +84,10 @@ def reliability(
         [float(t / c) if c else None for t, c in zip(total, count, strict=True)] for total in sums
     ]
     return Reliability(tuple(means[0]), tuple(means[1]), tuple(count.tolist()))
+
+
+def _bin(confidence: Float[Tensor, "n"], bins: int) -> Int[Tensor, "n"]:
+    return (confidence.double() * bins).ceil().long().clamp(1, bins) - 1
 
 
 @dataclass(frozen=True)
@@ -102,7 +106,7 @@ class RiskCoverage:
 def risk_coverage(
     confidence: Float[Tensor, "n"], correct: Bool[Tensor, "n"], *, points: int = 20
 ) -> RiskCoverage:
-    """Answer the surest first."""
+    """Return the error rate of the most confident answers, for several shares of answers."""
     order = confidence.argsort(descending=True, stable=True)
     wrong = (~correct[order]).double().cumsum(dim=0)
     n = len(order)
@@ -115,7 +119,7 @@ def risk_coverage(
 def logits_at(
     network: Any, tokens: Tokens, level: Level, *, generator: Streams
 ) -> Iterator[tuple[Float[Tensor, "n v"], Int[Tensor, "n"], Int[Tensor, "n"]]]:
-    """Corrupt to a level and ask: yield logits, true tokens and the sequence of each row."""
+    """Corrupt sequences; yield the logits, true token and sequence of each corrupted position."""
     for part in torch.arange(len(tokens)).split(at_once(network, tokens.shape[1])):
         rows = tokens[part]
         with torch.no_grad():
@@ -132,7 +136,7 @@ def answers(
     generator: Streams,
     temperature: float = 1.0,
 ) -> Answers:
-    """Return the top answer at every position, at a temperature."""
+    """Return the most likely token at every corrupted position, at a temperature."""
     parts = []
     for logits, wanted, sequence in logits_at(network, tokens, level, generator=generator):
         log_p = (logits.double() / temperature).log_softmax(dim=-1)
@@ -143,7 +147,7 @@ def answers(
 
 
 def best_temperature(network: Any, tokens: Tokens, level: Level, *, generator: Streams) -> float:
-    """Return the temperature of the smallest cross-entropy; a grid, so that no logits are kept."""
+    """Return the temperature with the lowest cross-entropy, by grid search."""
     total = torch.zeros(len(TEMPERATURES), dtype=torch.float64)
     for logits, wanted, _ in logits_at(network, tokens, level, generator=generator):
         for i, temperature in enumerate(TEMPERATURES):
@@ -154,7 +158,7 @@ def best_temperature(network: Any, tokens: Tokens, level: Level, *, generator: S
 
 @dataclass(frozen=True)
 class Calibration:
-    """What is known about confidence at one level."""
+    """Calibration at one level."""
 
     level: str | float
     """Its name, or its SNR."""
@@ -167,7 +171,7 @@ class Calibration:
     ece_stderr: float
     """By bootstrap over sequences."""
     temperature: float
-    """Fitted on other sequences than those it is judged on."""
+    """Fitted on other sequences than those that are evaluated."""
     ece_after: float
     """At that temperature."""
     reliability: Reliability
@@ -183,10 +187,10 @@ def calibrate_at(
     bins: int = 15,
     resamples: int = 200,
 ) -> Calibration:
-    """Judge one half of the sequences at T = 1 and at the temperature that suits the other half."""
+    """Evaluate half of the sequences at T = 1 and at the temperature fitted on the other half."""
     if len(tokens) < 4:
         raise ValueError(
-            "calibration is judged on half of the sequences and needs 4 at least, "
+            "calibration fits a temperature on half of the sequences and needs at least 4, "
             f"got {len(tokens)}"
         )
     half = len(tokens) // 2
@@ -216,7 +220,7 @@ def calibrate_at(
 
 
 def levels(model: Model, snrs: Sequence[float] = ()) -> Sequence[Level]:
-    """Return the levels of corruption of given SNRs, or those of the family."""
+    """Return the corruption levels of given SNRs, or the family's own levels."""
     family, network = model.family, model.denoiser
     return family.levels_at(network, snrs) if snrs else family.levels(network)
 
@@ -230,15 +234,15 @@ def calibrate(
     bins: int = 15,
     on_level: Callable[[Calibration], None] | None = None,
 ) -> list[Calibration]:
-    """Measure whether a model's confidence can be believed, level by level.
+    """Measure the calibration of a model at every level.
 
     Args:
-        model: Whose confidence; its family says at which levels it can be asked.
-        tokens: Blocks of held-out text. Half of them fit a temperature, the others are judged.
-        snrs: SNRs to corrupt to; the family's own levels if not given.
-        seed: Where the random numbers start.
-        bins: Bins of confidence.
-        on_level: Told of every level when it is done.
+        model: A model, or its name.
+        tokens: Blocks of held-out text. Half of them fit a temperature, the others are evaluated.
+        snrs: SNRs to corrupt to. Default: the family's levels.
+        seed: Random seed.
+        bins: Number of confidence bins.
+        on_level: Called with the result of every level.
     """
     model = model if isinstance(model, Model) else load(model)
     placed = tokens.to(model.device)
@@ -252,13 +256,19 @@ def calibrate(
 
 
 def _bootstrap(found: Answers, bins: int, resamples: int, seed: int) -> float:
-    """Resample whole sequences, because the positions of one depend on each other."""
+    """Return the deviation of the ECE over resampled sequences.
+
+    Whole sequences are resampled, because the positions of one depend on each other.
+    """
     generator = torch.Generator().manual_seed(seed)
-    names = found.sequence.unique()
-    rows = [(found.sequence == name).nonzero().squeeze(1) for name in names]
+    names, sequence = found.sequence.unique(return_inverse=True)
+    n = len(names)
+    cell = sequence * bins + _bin(found.confidence, bins)
+    gap = torch.bincount(cell, (found.confidence - found.correct.double()).double(), n * bins)
+    size = torch.bincount(sequence, minlength=n).double()
     values = []
     for _ in range(resamples):
-        drawn = torch.randint(len(rows), (len(rows),), generator=generator).tolist()
-        chosen = torch.cat([rows[i] for i in drawn])
-        values.append(reliability(found.confidence[chosen], found.correct[chosen], bins=bins).ece)
-    return float(torch.tensor(values).std())
+        drawn = torch.randint(n, (n,), generator=generator)
+        gaps = gap.view(n, bins)[drawn].sum(dim=0)
+        values.append(float(gaps.abs().sum() / size[drawn].sum()))
+    return deviation(values)

@@ -1,4 +1,4 @@
-"""A grid of models, samplers, steps and seeds: drawn, measured by one protocol, and summed up."""
+"""Compare models and samplers over steps and seeds: draw, measure with one protocol, summarize."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from functools import cache as memoised
 from pathlib import Path
-from statistics import fmean, stdev
+from statistics import fmean
 from typing import Any
 
 import torch
@@ -28,6 +28,7 @@ from dsl.generation.engine import Sink, run
 from dsl.generation.options import SampleOptions
 from dsl.generation.request import Request, completion, named_sampler, require_fit
 from dsl.generation.samples import IDENTITY, read
+from dsl.likelihoods.estimate import Mean
 
 
 @dataclass(frozen=True)
@@ -36,23 +37,23 @@ class Cell:
 
     model: str
     family: str
-    """The sampler with T left open: one line of the figure."""
+    """The sampler with T as a placeholder: one line of the figure."""
     sampler: str
     seed: int
 
     def file(self, out: Path, suffix: str) -> Path:
-        """Return where this cell's samples or result are."""
+        """Return the path of this cell's samples or result."""
         name = re.sub(r"[^\w.+=-]", "_", f"{self.model}--{self.sampler}--{self.seed}")
         return out / "cells" / f"{name}{suffix}"
 
     @property
     def row(self) -> str:
-        """What the table calls all seeds of this cell."""
+        """The name of this cell's row in the table, the same for all seeds."""
         return f"{self.model}/{self.sampler}"
 
 
 DRAWN_BY = {"temperature": "temperature", "top_p": "top-p", "top_k": "top-k"}
-"""Fields of a draw, and what people call them."""
+"""Fields of a draw, and their names in messages."""
 CALLS, TRAINING = "denoiser calls", "training tokens"
 ALIKE = 0.05
 """Numbers of calls that differ by less than this share count as equal."""
@@ -60,17 +61,17 @@ ALIKE = 0.05
 
 @dataclass(frozen=True)
 class Difference:
-    """A setting that is not the same in all rows."""
+    """A setting that differs between rows."""
 
     setting: str
     values: Mapping[str, Any]
     """The setting of every row."""
     by_default: tuple[str, ...] = ()
-    """Rows whose value nobody chose: the default of their sampler."""
+    """Rows that have another value only because it is the default of their sampler."""
 
     @property
     def text(self) -> str:
-        """Say it in a sentence."""
+        """The difference as a sentence."""
         groups: dict[Any, list[str]] = {}
         for row, value in self.values.items():
             groups.setdefault(value, []).append(row)
@@ -81,7 +82,7 @@ class Difference:
         return f"{self.setting} differs between rows{warning}: {listed}"
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it ready for JSON."""
+        """Return a dictionary for JSON."""
         return {
             "setting": self.setting,
             "values": {row: str(value) for row, value in self.values.items()},
@@ -96,7 +97,7 @@ def differences(
 
     Args:
         results: The measured cells.
-        models: The models by name, for what they were trained on.
+        models: The models by name, for their training tokens.
     """
     rows: dict[str, list[Cell]] = {}
     for cell in results:
@@ -139,7 +140,7 @@ def _if_any(
 
 
 def _fields(data: Any, name: str) -> Iterator[Any]:
-    """Find a field of every draw in the description of a sampler."""
+    """Yield a field of every draw in the description of a sampler."""
     if isinstance(data, Mapping):
         for key, value in data.items():
             if key == "draw" and isinstance(value, Mapping):
@@ -152,7 +153,7 @@ def _fields(data: Any, name: str) -> Iterator[Any]:
 
 
 def summarise(results: Mapping[Cell, dict[str, Any]]) -> list[dict[str, Any]]:
-    """Average over seeds; the error is the standard error over seeds, or that of the only one."""
+    """Average over seeds, with the standard error over seeds or that of a single seed."""
     rows = []
     for key in dict.fromkeys((c.model, c.family, c.sampler) for c in results):
         found = [r for c, r in results.items() if (c.model, c.family, c.sampler) == key]
@@ -162,10 +163,11 @@ def summarise(results: Mapping[Cell, dict[str, Any]]) -> list[dict[str, Any]]:
         for name in found[0]["scores"]:
             values = [r["scores"][name]["mean"] for r in found]
             if None in values:
-                continue  # too short to say
-            row[name] = fmean(values)
+                continue  # the texts were too short
+            mean = Mean.of(values)
+            row[name] = mean.mean
             if len(values) > 1:
-                row[f"{name}_stderr"] = stdev(values) / len(values) ** 0.5
+                row[f"{name}_stderr"] = mean.stderr
             elif "stderr" in found[0]["scores"][name]:
                 row[f"{name}_stderr"] = found[0]["scores"][name]["stderr"]
         rows.append(row)
@@ -173,7 +175,7 @@ def summarise(results: Mapping[Cell, dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def markdown(rows: Sequence[dict[str, Any]], held_out: Mapping[str, float]) -> str:
-    """Write the table: real text first, then every model and path."""
+    """Return the table in Markdown: real text first, then every model and path."""
     names = [name for name in MEASURES if any(name in row for row in rows)]
     lines = ["| model | path | denoiser calls | " + " | ".join(MEASURES[n] for n in names) + " |"]
     lines.append("|---|---|---|" + "---|" * len(names))
@@ -191,22 +193,22 @@ def markdown(rows: Sequence[dict[str, Any]], held_out: Mapping[str, float]) -> s
 
 @dataclass(frozen=True)
 class Grid:
-    """What is compared."""
+    """The cells of a comparison, and how to draw them."""
 
     cells: Sequence[str]
-    """MODEL/SAMPLER, in which T stands for every number of steps."""
+    """MODEL/SAMPLER; T is replaced by every number of steps."""
     steps: Sequence[int] = (8, 16, 32, 64, 128)
     seeds: int = 3
     """Seeds 0, 1, … of the samples."""
     n: int = 256
     """Samples in a cell."""
     length: int | None = None
-    """Tokens in a sample; the model's own length if not given."""
+    """Tokens per sample. Default: the model's length."""
     batch_size: int = 64
     workers: int = 1
-    """Cells drawn at the same time; they share the processor's cores."""
+    """Cells drawn in parallel; they share the CPU cores."""
     device: str = "cpu"
-    """Where the networks run."""
+    """Device of the networks."""
 
     def __post_init__(self) -> None:
         if min(self.seeds, self.n, self.workers, self.batch_size, *self.steps) < 1:
@@ -216,7 +218,7 @@ class Grid:
             raise ValueError(f"a cell is MODEL/SAMPLER, such as text8-tiny/mdlm@T; got {bad}")
 
     def __iter__(self) -> Iterator[Cell]:
-        """List the cells, each once."""
+        """Yield every cell once."""
         for text in dict.fromkeys(self.cells):
             model, _, family = text.rpartition("/")
             for steps in self.steps if re.search(r"\bT\b", family) else (0,):
@@ -229,7 +231,7 @@ class Grid:
         return _loaded(name, self.length, self.device)
 
     def require_known(self) -> None:
-        """Refuse models and samplers that there are not, or that do not fit, before any work."""
+        """Raise an error for unknown models and samplers, and for pairs that do not fit."""
         for cell in self:
             model = self.model(cell.model)
             model.require_length(self.length or model.length)
@@ -243,12 +245,12 @@ def _loaded(name: str, length: int | None, device: str) -> Model:
 
 @dataclass(frozen=True)
 class Comparison:
-    """What a grid came to."""
+    """The results of a comparison."""
 
     record: dict[str, Any]
-    """Everything, ready for JSON."""
+    """All results, for JSON."""
     differences: Sequence[Difference]
-    """What the rows differ in besides what they are compared for."""
+    """Confounders: settings that differ between rows unintentionally."""
 
     @property
     def rows(self) -> list[dict[str, Any]]:
@@ -272,16 +274,16 @@ def compare(
     tell: Tell = lambda _: None,
     on_cell: Callable[[int, int], None] = lambda *_: None,
 ) -> Comparison:
-    """Draw what is missing, measure what is not measured, sum up.
+    """Draw and measure the missing cells, and summarize all.
 
     Args:
-        grid: What is compared.
-        settings: What samples are held against.
-        out: Where samples, a result for each and results.json go; what is there is kept.
-        force: Compare even results that were measured by different protocols.
-        command: The words of the command line, for the record.
-        tell: Told what is being done.
-        on_cell: Told how many cells are drawn, of how many.
+        grid: The cells.
+        settings: The reference and the judges.
+        out: Output directory for samples, their results and results.json. Finished cells are kept.
+        force: Also compare results that were measured with different protocols.
+        command: The command line, for the record.
+        tell: Called with a note about the current work.
+        on_cell: Called with the number of drawn cells and the total.
     """
     settings.check()
     require_known(settings)
@@ -311,7 +313,7 @@ def compare(
 
 
 def draw(grid: Grid, out: Path, on_cell: Callable[[int, int], None]) -> None:
-    """Draw every cell that is not complete, some at a time; each takes up what it finds."""
+    """Draw every incomplete cell, `grid.workers` at a time; each continues its own file."""
     missing = [cell for cell in grid if not _complete(cell, grid, out)]
     threads = max(1, (os.cpu_count() or 1) // grid.workers)
     on_cell(0, len(missing))
@@ -331,8 +333,7 @@ def draw(grid: Grid, out: Path, on_cell: Callable[[int, int], None]) -> None:
                 on_cell(done, len(missing))
         except BrokenProcessPool as error:
             raise ValueError(
-                "a process that was drawing has died; what it had drawn is kept, the same "
-                "command goes on"
+                "a worker process has died; its samples are kept, and the same command continues"
             ) from error
         finally:
             pool.shutdown(cancel_futures=True)
@@ -364,7 +365,7 @@ def _command(cell: Cell, grid: Grid) -> str:
 
 
 def _complete(cell: Cell, grid: Grid, out: Path) -> bool:
-    """Whether a file holds all samples of this very job; one of another job is left to refuse."""
+    """Whether the cell's file has all its samples. Drawing rejects a file of another request."""
     path = cell.file(out, ".jsonl")
     if not path.is_file():
         return False
@@ -377,7 +378,7 @@ def _complete(cell: Cell, grid: Grid, out: Path) -> bool:
 def measure(
     grid: Grid, settings: JudgeSettings, out: Path, tell: Tell
 ) -> dict[Cell, dict[str, Any]]:
-    """Measure every cell that has no result by this protocol yet."""
+    """Measure every cell without a result of this protocol."""
     results: dict[Cell, dict[str, Any]] = {}
     built: dict[Any, Any] = {}
     for cell in grid:
@@ -385,7 +386,7 @@ def measure(
         model = grid.model(cell.model)
         reads = model.tokenizer and model.tokenizer.to_str()
         kind = (reads, made["length"], model.documents, model.share)
-        if kind not in built:  # models that read alike are measured by one judge
+        if kind not in built:  # models with one tokenizer and length share a judge
             built[kind] = build(settings, model, grid.n, made["length"], tell)
         judge, path = built[kind], cell.file(out, ".json")
         if path.is_file():

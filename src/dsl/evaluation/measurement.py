@@ -1,4 +1,4 @@
-"""Measure samples against real text: prepare corpus, judges and reference, then the suite."""
+"""Measure samples against real text: prepare corpus, judges and reference, then run the suite."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ class Benchmark:
     """A benchmark with measures and references of its own, chosen by `--judge NAME`."""
 
     check: Callable[[JudgeSettings], None]
-    """Refuses settings that the benchmark cannot use."""
+    """Raises an error for settings that the benchmark cannot use."""
     build: Callable[[JudgeSettings, Model, int, Path, Tell], Any]
-    """Prepares to measure n samples of a model, with what the cache holds."""
+    """Returns a measure for n samples of a model; gets the cache directory and a callback."""
 
 
 BENCHMARKS: Registry[Benchmark] = Registry("dsl.benchmarks", "benchmark")
 
 
 def require_known(settings: JudgeSettings) -> None:
-    """Refuse a corpus or a judge that there is not, before any work is done."""
+    """Raise an error for an unknown corpus, split or judge."""
     if settings.judge in BENCHMARKS:
         BENCHMARKS[settings.judge].check(settings)
         return
@@ -69,7 +69,7 @@ def build(settings: JudgeSettings, model: Model, n: int, length: int, tell: Tell
         device=settings.device,
     )
     if model.tokenizer is None:
-        raise ValueError(f"{model.name} has no tokenizer, so no text can be cut like its samples")
+        raise ValueError(f"{model.name} has no tokenizer, so it cannot read the reference")
     tell("reading the training text")
     reference = Reference.cut(
         corpus,
@@ -93,13 +93,13 @@ def evaluate(
     model: str | Path | Model | None = None,
     tell: Tell = lambda _: None,
 ) -> dict[str, Any]:
-    """Measure a file of samples beside real text that the reference does not contain.
+    """Measure a samples file, and held-out real text for comparison.
 
     Args:
-        samples: A file that `dsl sample` wrote.
-        settings: What the samples are held against.
-        model: Whose tokenizer counts; the samples' own model if not given.
-        tell: Told what is being done.
+        samples: A file written by `dsl sample`.
+        settings: The reference and the judges.
+        model: Model whose tokenizer counts tokens. Default: the model of the samples.
+        tell: Called with a note about the current work.
     """
     settings.check()
     require_known(settings)
@@ -109,12 +109,12 @@ def evaluate(
     if not isinstance(model, Model):
         name, length = model or about.get("model"), about.get("length")
         if not isinstance(name, str | Path) or not isinstance(length, int | None):
-            raise ValueError(f"{samples} does not say of which model and length it is; name one")
+            raise ValueError(f"{samples} does not name its model and length; pass a model")
         model = load(name, length=length)
     largest = max((max(sample.tokens) for sample in drawn if sample.tokens), default=0)
     if largest >= model.vocab_size:
         raise ValueError(
-            f"{samples} has a token {largest}, but {model.name} only {model.vocab_size} tokens"
+            f"{samples} has a token {largest}, but {model.name} has only {model.vocab_size} tokens"
         )
     measure = build(settings, model, len(drawn), len(drawn[0].tokens), tell)
     measured: dict[str, Any] = measure.samples(drawn, about)

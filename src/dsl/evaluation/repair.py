@@ -1,7 +1,7 @@
-"""Whether a network puts damaged text right: letters blanked, letters garbled, words blanked.
+"""Repair of damaged text: blanked letters, garbled letters, blanked words.
 
-The damage is done to held-out text and is the same for every network of the same tokenizer, so
-numbers of two runs, or of two steps of one, can be compared.
+The damage to held-out text is the same for every network with the same tokenizer, so results of
+different runs and steps can be compared.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ from torch import Tensor
 
 from dsl.conditioning.evidence import Evidence, given
 from dsl.conditioning.hints import Confident
-from dsl.core.denoiser import Continuous, Denoiser, Endpoints, Network, at_once
+from dsl.core.denoiser import Continuous, Denoiser, Endpoints, Network, at_once, require_logits
 from dsl.core.streams import stream
 from dsl.core.types import MASK, Mask, Rows, Tokens
 from dsl.data import tokenizers
 from dsl.data.corpora import Corpus
-from dsl.likelihoods.estimate import Mean, require_logits
+from dsl.likelihoods.estimate import Mean
 
 BLOCKS, WORDS = 256, 128
-"""Blocks of text, each with a blanked and with a garbled letter; and those with a blanked word."""
+"""Blocks with a blanked and a garbled letter, and blocks with a blanked word."""
 BEST = 5
-"""A repair is good if it is the likeliest, and fair if it is among so many."""
+"""A repair counts for top-1 if it is the most likely, and for top-5 if it is among the five."""
 CONFIDENCE = 0.9
-"""How sure the reader of a garbled text was of each of its letters, right or wrong."""
+"""Confidence of every letter of a garbled text, right or wrong."""
 FREQUENT, SHORTEST, LONGEST = 300, 3, 8
-"""Blanked words are among the most frequent, and have so many letters."""
+"""Blanked words are among the 300 most frequent and have 3 to 8 letters."""
 COUNTED = 10_000_000
 """Bytes of the training text in which words are counted."""
 WORD = re.compile(r"[A-Za-z]+")
@@ -41,11 +41,11 @@ WORD = re.compile(r"[A-Za-z]+")
 
 @dataclass(frozen=True, eq=False)
 class Damage:
-    """Blocks of text, and what is left of each."""
+    """Blocks of text before and after damage."""
 
     text: Tokens
     read: Tokens
-    """The same but for a letter or a word: MASK where it was blanked, or a wrong letter."""
+    """The damaged text: MASK where it was blanked, or a wrong letter."""
 
     @property
     def at(self) -> Mask:
@@ -67,7 +67,7 @@ class Probes:
 
 
 def frequent_words(corpus: Corpus) -> frozenset[str]:
-    """Return the most frequent words of the training text, as they are spelled there."""
+    """Return the most frequent words of the training text."""
     text = corpus.read("train", COUNTED).decode("utf-8", errors="ignore")
     counted = Counter(WORD.findall(text)).most_common(FREQUENT)
     return frozenset(word for word, _ in counted if SHORTEST <= len(word) <= LONGEST)
@@ -76,13 +76,13 @@ def frequent_words(corpus: Corpus) -> frozenset[str]:
 def damage(
     blocks: Tokens, tokenizer: Tokenizer, words: Collection[str], *, seed: int = 0
 ) -> Probes:
-    """Blank a letter, garble a letter and blank a word of each block, where it has one.
+    """Blank a letter, garble a letter and blank a word of each block, if it has one.
 
     Args:
-        blocks: Held-out text, a token for each character.
-        tokenizer: What the tokens mean.
+        blocks: Held-out text, one token per character.
+        tokenizer: The tokenizer of the blocks.
         words: Words that may be blanked.
-        seed: With the place of a block it determines what is damaged.
+        seed: The seed and the index of a block determine its damage.
     """
     symbols = _symbols(tokenizer)
     letters: list[Damage] = []
@@ -106,22 +106,22 @@ def damage(
         if known and len(blanked) < WORDS:
             blanked.append(_damaged(block, _one_of(known, seed, row, 3), MASK))
     if not letters:
-        raise ValueError("repair is probed on text with letters a to z, and there is none")
+        raise ValueError("repair needs text with letters a to z, got none")
     return Probes(*(_together(part, blocks) for part in (letters, garbled, blanked)))
 
 
 def repaired(network: Any, protocol: type, probes: Probes) -> dict[str, Mean]:
-    """Return the share of the damage that a network puts right, by kind, with standard errors.
+    """Return the share of restored damage by kind, with standard errors.
 
-    letter: the blanked letter is the likeliest, or among the five likeliest, given all others.
-    garbled: so is the true letter where a wrong one was read, when every letter of the block is
-    evidence of one confidence; kept: the letters that were read rightly and stay. word: the blanked
-    word is the likeliest, or among the five likeliest, that a beam search finds.
+    letter: the blanked letter is the most likely, or among the five most likely, given all others.
+    garbled: the same for the true letter in place of a wrong one, when every letter of the block
+    is evidence with one confidence; kept: the share of right letters that stay. word: the blanked
+    word is the most likely, or among the five most likely, of a beam search.
 
     Args:
-        network: Who is asked.
+        network: The network.
         protocol: The protocol it implements: letters and words need a `Denoiser`, garbled letters
-            a `Continuous` one. Probes that the network cannot answer are left out.
+            a `Continuous` one. Unsupported probes are omitted.
         probes: The damaged texts.
     """
     shares: dict[str, Tensor] = {}
@@ -141,14 +141,14 @@ def repaired(network: Any, protocol: type, probes: Probes) -> dict[str, Mean]:
             fills = beam(network, words.read, BEST)
             right = (fills == words.text.unsqueeze(1)).all(dim=2)
             shares |= {"word_top1": right[:, 0], f"word_top{BEST}": right.any(dim=1)}
-    return {name: _mean(share.double().cpu()) for name, share in shares.items()}
+    return {name: Mean.of(share, torch.zeros(len(share))) for name, share in shares.items()}
 
 
 def beam(network: Any, read: Tokens, width: int) -> Int[Tensor, "b w l"]:
-    """Fill the masks of every sequence: return its `width` likeliest fills found, best first.
+    """Fill the masks of every sequence by beam search; return `width` fills, best first.
 
-    Each partial fill is gone on with at the position of which the network is surest, by every token
-    there; the `width` of the highest probability, which is the product along the way, are kept.
+    Each partial fill is extended at its most confident position by every token. The `width` fills
+    with the highest product of probabilities are kept.
     """
     fills = read.new_empty(len(read), width, read.shape[1])
     sizes = (read == MASK).sum(dim=1)
@@ -167,7 +167,7 @@ def _beam(network: Any, read: Tokens, size: int, width: int) -> Int[Tensor, "b w
         logits = network(Endpoints(found.flatten(0, 1)), at=masked.flatten(0, 1))
         require_logits(logits)
         log_p = logits.double().log_softmax(dim=-1).unflatten(0, (n, -1, left))
-        surest = log_p.amax(dim=-1).argmax(dim=-1)  # of the masks of each fill, which is next
+        surest = log_p.amax(dim=-1).argmax(dim=-1)  # the next mask of each fill
         place = masked.nonzero()[:, 2].view(n, -1, left).gather(2, surest.unsqueeze(2))
         of_token = log_p.gather(2, surest[..., None, None].expand(-1, -1, 1, log_p.shape[-1]))
         total = (score.unsqueeze(2) + of_token.squeeze(2)).flatten(1)
@@ -180,9 +180,9 @@ def _beam(network: Any, read: Tokens, size: int, width: int) -> Int[Tensor, "b w
 
 
 def _reread(network: Any, part: Damage) -> tuple[Rows, Float[Tensor, "n"]]:
-    """Weigh a whole text that was read with one confidence.
+    """Condition on a whole text with one confidence per letter.
 
-    Return the logits of the damaged letters, and the share of the others of each text that stay.
+    Return the logits of the damaged letters, and the share of the other letters that stay.
     """
     v = network.vocab_size
     table = Evidence.of([[Confident(token, CONFIDENCE) for token in range(v)]], network)
@@ -206,10 +206,6 @@ def _ranked(kind: str, logits: Float[Tensor, "n v"], wanted: Tensor) -> dict[str
     return {f"{kind}_top1": best[:, 0], f"{kind}_top{BEST}": best.any(dim=1)}
 
 
-def _mean(values: Float[Tensor, "n"]) -> Mean:
-    return Mean.of(values, torch.zeros_like(values))
-
-
 def _batches(whole: Damage, network: Network) -> list[Damage]:
     size = at_once(network, whole.text.shape[1])
     pairs = zip(whole.text.split(size), whole.read.split(size), strict=True)
@@ -217,7 +213,7 @@ def _batches(whole: Damage, network: Network) -> list[Damage]:
 
 
 def _symbols(tokenizer: Tokenizer) -> list[str]:
-    """Return the character of every token; of a special, one that stands in no text."""
+    """Return the character of every token; NUL for special tokens."""
     specials = tokenizer.get_added_tokens_decoder()
     symbols = [
         "\0" if token in specials else tokenizers.decode(tokenizer, [token])
@@ -225,14 +221,13 @@ def _symbols(tokenizer: Tokenizer) -> list[str]:
     ]
     if long := [symbol for symbol in symbols if len(symbol) != 1]:
         raise ValueError(
-            "repair is probed letter by letter and needs a tokenizer of characters or bytes, "
-            f"got one with the token {long[0]!r}"
+            f"repair needs a tokenizer of characters or bytes, got one with the token {long[0]!r}"
         )
     return symbols
 
 
 def _others(letter: str, symbols: Sequence[str]) -> list[int]:
-    """List the tokens that are other letters of the same case."""
+    """Return the tokens of all other letters of the same case."""
     return [
         token
         for token, symbol in enumerate(symbols)

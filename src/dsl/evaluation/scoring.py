@@ -1,4 +1,4 @@
-"""Score blocks of tokens with the estimators of their model's family."""
+"""Score blocks of tokens, or texts, with the estimators of the model's family."""
 
 from __future__ import annotations
 
@@ -6,18 +6,24 @@ import math
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from dsl.checkpoints.loading import Model
-from dsl.core.denoiser import at_once
+from dsl._util.validate import finite_number, sequence, whole_number
+from dsl._util.validate import text as require_text
+from dsl.checkpoints.loading import Model, is_name, loaded
+from dsl.conditioning.evidence import Evidence, given
+from dsl.conditioning.hints import Hint, Known, Unknown
+from dsl.core.denoiser import Denoiser, at_once
 from dsl.core.path import Tabulated
 from dsl.core.streams import Streams, stream
 from dsl.core.types import Row, Tokens
 from dsl.data.document_ends import padding
+from dsl.evaluation.blocks import blocks_of
 from dsl.likelihoods.estimate import Effort, Estimate, Estimator, Kind, Mean, Reading
 from dsl.likelihoods.path_audit import Audit, audit
 from dsl.likelihoods.path_integral import PathIntegral, choose_cutoff
@@ -31,20 +37,20 @@ class Block:
     values: Mapping[str, Float[Tensor, "r l"]]
     """-log P in nats by estimator, in independent replicates, split among the tokens."""
     text: int = 0
-    """The text it was cut from."""
+    """Index of the text that it is part of."""
 
 
 @dataclass(frozen=True, eq=False)
 class Report:
-    """What the estimators say about some blocks of text."""
+    """The likelihoods of blocks of text by several estimators."""
 
     model: Model
     blocks: Sequence[Block]
     kinds: Mapping[str, Kind]
-    """The estimators, and what sort of number each gives."""
+    """The estimators: exact, bound or estimate."""
     cutoff: float
     span: tuple[int, int] | None = None
-    """The token positions that were scored in each block, given the others; None is all."""
+    """The positions that were scored in each block, given the others; None means all."""
 
     def __repr__(self) -> str:
         """Show the numbers."""
@@ -58,7 +64,7 @@ class Report:
 
     @property
     def sizes(self) -> Float[Tensor, "b"]:
-        """The number of tokens that were scored in each block, padding left out."""
+        """The number of scored tokens in each block, without padding."""
         if self.span is not None:
             sizes = [self.span[1] - self.span[0]] * len(self.blocks)
         elif self.model.documents:
@@ -69,12 +75,12 @@ class Report:
 
     @property
     def scored(self) -> int:
-        """The number of tokens that were scored in all blocks."""
+        """The number of scored tokens in all blocks."""
         return int(self.sizes.sum())
 
     @property
     def audit(self) -> Audit:
-        """The spread between the estimators, in nats for each token."""
+        """The spread between the estimators, in nats per token."""
         return audit({name: self.reading(name) for name in self.kinds}, self.scored)
 
     def reading(self, name: str) -> Reading:
@@ -88,17 +94,17 @@ class Report:
         )
 
     def attributions(self, name: str) -> list[Float[Tensor, "_"]]:
-        """Return what each token of each block contributes to -log P, in nats."""
+        """Return the contribution of every token to -log P, in nats."""
         return [block.values[name].mean(dim=0) for block in self.blocks]
 
     def bits_per_token(self, name: str) -> Mean:
-        """Average over all tokens that were scored."""
+        """Return the mean over all scored tokens."""
         found = self.reading(name)
         bits = math.log(2)
         return Mean.ratio(found.nats / bits, self.sizes, found.stderr / bits)
 
     def bits_per_character(self, name: str, *, specials: bool = True) -> Mean:
-        """Charge the text's characters with all bits, or with those of ordinary tokens only."""
+        """Return bits per character, with or without the bits of special tokens."""
         error = self.reading(name).stderr / math.log(2)
         nats = torch.stack(
             [
@@ -109,26 +115,26 @@ class Report:
         return Mean.ratio(nats / math.log(2), self._characters, error)
 
     def bits_per_document(self, name: str) -> Mean:
-        """Average over documents: what the whole text costs, its end included."""
+        """Return the mean over documents, including their end tokens."""
         if not self.model.documents or self.span is not None:
-            raise ValueError(f"no whole documents were scored by {self.model.name}")
+            raise ValueError(f"{self.model.name} has scored no whole documents")
         owner = torch.tensor([block.text for block in self.blocks])
         texts = owner.unique()
         found, bits = self.reading(name), math.log(2)
         nats = torch.stack([found.nats[owner == text].sum() for text in texts])
         squares = torch.stack([found.stderr[owner == text].square().sum() for text in texts])
         ends = torch.tensor([self._ends(block) for block in self.blocks], dtype=torch.float64)
-        # one without an end was cut, and is one all the same
+        # a document without an end was cut off, and still counts as one
         counts = torch.stack([ends[owner == text].sum().clamp(min=1) for text in texts])
         return Mean.ratio(nats / bits, counts, squares.sqrt() / bits)
 
     @property
     def characters(self) -> int:
-        """The characters that were scored, special tokens left out."""
+        """The number of scored characters, without special tokens."""
         return int(self._characters.sum())
 
     def by_text(self) -> list[Report]:
-        """Return a report on each of the texts, in their order."""
+        """Return a report for each text."""
         texts = dict.fromkeys(block.text for block in self.blocks)
         return [
             replace(self, blocks=[block for block in self.blocks if block.text == text])
@@ -136,7 +142,7 @@ class Report:
         ]
 
     def joined(self, shares: Sequence[tuple[int, Block]]) -> Report:
-        """Return the report on blocks that several processes scored, in the order of the corpus."""
+        """Return the report of blocks from several processes, in the order of the corpus."""
         ordered = [block for _, block in sorted(shares, key=lambda share: share[0])]
         return replace(self, blocks=ordered)
 
@@ -164,7 +170,7 @@ class Report:
         return torch.tensor(ordinary, dtype=torch.float64)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return every number with its standard error, ready for JSON."""
+        """Return all numbers with their standard errors, for JSON."""
         sections = {name: self._section(name) for name in self.kinds}
         lengths = {len(block.tokens) for block in self.blocks}
         result: dict[str, Any] = {
@@ -214,7 +220,7 @@ class Report:
 
 
 STATES_AT_ONCE = 2**24
-"""Numbers that the states of one group of sequences may have."""
+"""Largest number of elements in the states of one group of sequences."""
 
 
 def score(
@@ -229,79 +235,74 @@ def score(
     table: Tabulated | None = None,
     seed: int = 0,
     only: Sequence[str] | None = None,
-    on_progress: Callable[[int, int], None] | None = None,
+    on_progress: Callable[[float, int], None] | None = None,
 ) -> Report:
-    """Estimate the likelihood of blocks, which may have different lengths.
+    """Estimate the likelihood of blocks, which may differ in length.
 
     Args:
-        model: Whose likelihood.
+        model: The model.
         rows: The blocks.
-        indices: Their places in the whole corpus, which determine their random numbers.
-        texts: The texts they were cut from.
-        budget: Denoiser calls for each block and estimator.
-        cutoff: Γ, where contours end; if not given, it is chosen once with the same budget on
-            the validation blocks, or on the scored ones if there are no others.
+        indices: Their places in the corpus, which determine their random numbers.
+        texts: The index of the text of each block.
+        budget: Denoiser calls per block and estimator.
+        cutoff: Γ, the end of the contours. Default: chosen once, with the same budget, on the
+            validation blocks, or on the scored blocks if there are no others.
         validation: Blocks that are not scored.
-        table: One more contour.
-        seed: Where the random numbers start.
-        only: The estimators to use; all of the family if not given.
-        on_progress: Told how many blocks and tokens one estimator is done with.
+        table: An additional contour.
+        seed: Random seed.
+        only: The estimators to use. Default: all of the family.
+        on_progress: Called after each estimator with the blocks it has done, divided by the number
+            of estimators, and their tokens.
     """
     whole = list(rows)
     for length in {len(row) for row in whole}:
         model.require_length(length)
     effort = Effort(budget, 1.0 if cutoff is None else cutoff, table).on(model.device)
-    names = _chosen(model, effort, only)
+    known = _estimators(model, effort)
+    if unknown := [name for name in only or () if name not in known]:
+        raise ValueError(f"{model.name} has no estimator {unknown}; expected some of {list(known)}")
+    names = list(known if only is None else dict.fromkeys(only))
     if cutoff is None:
         held_out = whole if validation is None or not len(validation) else list(validation)
-        effort = replace(effort, cutoff=_cutoff(model, effort, held_out, seed))
+        effort = replace(effort, cutoff=_cutoff(model, known, held_out, seed, effort.cutoff))
     places = range(len(whole)) if indices is None else indices
     found: dict[int, dict[str, Tensor]] = {number: {} for number in range(len(whole))}
-    kinds = {e.label: e.kind for e in model.family.estimators(model.denoiser, effort)}
     for group in _groups(model, whole, effort.budget):
         tokens = torch.stack([whole[i] for i in group]).to(model.device)
         size = at_once(model.denoiser, tokens.shape[1])
-        sized = replace(effort, batch_size=size)
-        for estimator in model.family.estimators(model.denoiser, sized):
-            if estimator.label not in names:
-                continue
-            streams = streams_of(estimator, seed, [places[i] for i in group], model.device)
-            values = estimator(model.denoiser, tokens, generator=streams).values.cpu()
+        sized = _estimators(model, replace(effort, batch_size=size))
+        for name in (label for label in sized if label in names):
+            streams = streams_of(sized[name], seed, [places[i] for i in group], model.device)
+            values = sized[name](model.denoiser, tokens, generator=streams).values.cpu()
             for number, own in zip(group, values, strict=True):
-                found[number][estimator.label] = own
+                found[number][name] = own
             if on_progress:
-                on_progress(len(group), tokens.numel())
+                on_progress(len(group) / len(names), tokens.numel())
     blocks = [
         Block(row.cpu(), found[i], i if texts is None else texts[i]) for i, row in enumerate(whole)
     ]
-    return Report(model, blocks, {name: kinds[name] for name in names}, effort.cutoff)
+    return Report(model, blocks, {name: known[name].kind for name in names}, effort.cutoff)
 
 
 def streams_of(
     estimator: Estimator, seed: int, places: Sequence[int], device: torch.device
 ) -> Streams:
-    """Derive the streams of sequences for an estimator: by its name, not by its place in a list."""
+    """Return random streams for an estimator; they depend on its name and on the places."""
     key = zlib.crc32(estimator.label.encode())
     return Streams(tuple(stream(seed, key, place, device=device) for place in places))
 
 
-def _chosen(model: Model, effort: Effort, only: Sequence[str] | None) -> list[str]:
-    known = [e.label for e in model.family.estimators(model.denoiser, effort)]
-    unknown = [name for name in only or () if name not in known]
-    if unknown:
-        raise ValueError(f"{model.name} has no estimator {unknown}; expected some of {known}")
-    return known if only is None else list(dict.fromkeys(only))
+def _estimators(model: Model, effort: Effort) -> dict[str, Estimator]:
+    return {e.label: e for e in model.family.estimators(model.denoiser, effort)}
 
 
-def _cutoff(model: Model, effort: Effort, held_out: Sequence[Row], seed: int) -> float:
-    """Choose Γ for the family's path integrals with the caller's budget; 0 if it has none."""
-    integrals = [
-        estimator
-        for estimator in model.family.estimators(model.denoiser, effort)
-        if isinstance(estimator, PathIntegral)
-    ]
+def _cutoff(
+    model: Model, known: Mapping[str, Estimator], held_out: Sequence[Row], seed: int, default: float
+) -> float:
+    """Choose Γ for the family's path integrals with the caller's budget, if it has any."""
+    integrals = [estimator for estimator in known.values() if isinstance(estimator, PathIntegral)]
     if not integrals or not held_out:
-        return effort.cutoff
+        return default
     longest = max(len(row) for row in held_out)
     few = torch.stack([row for row in held_out if len(row) == longest][:16]).to(model.device)
     streams = Streams.derive(seed, range(len(few)), device=model.device)
@@ -316,3 +317,118 @@ def _groups(model: Model, rows: Sequence[Row], budget: int) -> Iterator[list[int
         same = [i for i, row in enumerate(rows) if len(row) == length]
         size = max(1, STATES_AT_ONCE // (budget * length * width))
         yield from (same[i : i + size] for i in range(0, len(same), size))
+
+
+def likelihood(
+    model: str | Path | Model,
+    texts: str | Sequence[str],
+    *,
+    length: int | None = None,
+    span: tuple[int, int] | None = None,
+    budget: int = 64,
+    cutoff: float | None = None,
+    seed: int = 0,
+    only: Sequence[str] | None = None,
+) -> Report:
+    """Score texts with every estimator, or with some of them.
+
+    A text that is longer than a block is cut into blocks; the last one may be shorter. The report's
+    `by_text()` has the numbers of each text. A model of documents also scores the end of each text.
+
+    >>> dsl.likelihood("oracle:cyclic-7", ["ABCDEFG"]).bits_per_token("roar")
+
+    Args:
+        model: A model, or its name.
+        texts: One text or several.
+        length: Tokens per block. Default: the model's length.
+        span: Score only the positions from begin to end (exclusive), given the rest of each text.
+        budget: Denoiser calls per block and estimator.
+        cutoff: Γ, the end of the contours. Default: chosen on the texts.
+        seed: Random seed.
+        only: The estimators to use. Default: all of the model's family.
+    """
+    listed = [texts] if isinstance(texts, str) else list(sequence("texts", texts, "texts"))
+    if not listed:
+        raise ValueError("texts must hold at least one text, got none")
+    for entry in listed:
+        require_text("texts", entry)
+    whole_number("seed", seed, least=0)
+    whole_number("budget", budget)
+    if cutoff is not None:
+        finite_number("cutoff", cutoff)
+    if only is not None and not sequence("only", only, "estimators"):
+        raise ValueError("only must name at least one estimator, got none")
+    if span is not None:
+        span = _two_places(span)
+    model = _loaded(model, listed[0], length)
+    rows, owners = blocks_of(model, listed, length)
+    if span is None:
+        return score(model, rows, texts=owners, budget=budget, cutoff=cutoff, seed=seed, only=only)
+    return _spans(model, rows, owners, span, budget=budget, cutoff=cutoff, seed=seed, only=only)
+
+
+def _loaded(model: str | Path | Model, text: str, length: int | None) -> Model:
+    try:
+        return loaded(model, length=length)
+    except FileNotFoundError as error:
+        if not is_name(text):
+            raise
+        raise ValueError(
+            f"model and texts seem to be swapped: {text!r} is a model, {str(model)!r} is not"
+        ) from error
+
+
+def _two_places(span: Any) -> tuple[int, int]:
+    if len(sequence("span", span, "two token positions")) != 2:
+        raise ValueError(f"span must be a list of two token positions, got {span!r}")
+    begin, end = (whole_number("span", place) for place in span)
+    return begin, end
+
+
+def _spans(
+    model: Model,
+    rows: Sequence[Row],
+    owners: Sequence[int],
+    span: tuple[int, int],
+    *,
+    budget: int,
+    cutoff: float | None,
+    seed: int,
+    only: Sequence[str] | None,
+) -> Report:
+    begin, end = span
+    shortest = min(len(row) for row in rows)
+    if not 0 <= begin < end <= shortest:
+        raise ValueError(f"span must lie within 0 … {shortest}, got {begin} … {end}")
+    if not model.can_answer(Denoiser):
+        raise ValueError(
+            "span needs a model that uses the text on both sides, "
+            f"got {model.name} of family {model.family.name}"
+        )
+    blocks: list[Block] = []
+    report = None
+    for index, row in enumerate(rows):
+        report = score(
+            _given_rest(model, row, begin, end),
+            [row],
+            indices=[index],
+            texts=[owners[index]],
+            budget=budget,
+            cutoff=cutoff,
+            validation=None,
+            seed=seed,
+            only=only,
+        )
+        cutoff = report.cutoff  # chosen once
+        blocks += report.blocks
+    assert report is not None
+    return replace(report, model=model, blocks=blocks, span=(begin, end))
+
+
+def _given_rest(model: Model, row: Row, begin: int, end: int) -> Model:
+    """Condition a model on all tokens outside a span."""
+    hints: list[Hint] = [
+        Unknown() if begin <= position < end else Known(token)
+        for position, token in enumerate(row.tolist())
+    ]
+    return replace(model, denoiser=given(model.denoiser, Evidence.of([hints], model.denoiser)))

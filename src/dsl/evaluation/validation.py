@@ -1,4 +1,4 @@
-"""Measuring a network while it is being trained: fixed blocks, fixed noise, bits per token."""
+"""Validation during training: bits per token on fixed blocks with fixed noise."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from dsl.families.base import Family
 from dsl.likelihoods.estimate import Effort, Mean
 
 REPAIR = "repair."
-"""What the names of shares begin with; the other numbers are bits per token."""
+"""Prefix of the names of repair shares; the other numbers are bits per token."""
 Validate = Callable[[Any], dict[str, float]]
 """Measures a network; its 'loss' decides which checkpoint is the best."""
 
@@ -32,10 +32,10 @@ def validator(
     budget: int = 16,
     cutoff: float = 20.0,
 ) -> Validate:
-    """Measure networks of a family by the estimators it names for that.
+    """Return a function that measures networks by the family's validation estimators.
 
-    The first of them is the `loss`. Padding costs what it costs, but is not counted as tokens.
-    If there are probes, the shares that are put right follow.
+    The first estimator is the `loss`. The nats of padding count, its tokens do not. With probes,
+    the shares of repaired damage are added.
     """
     length = tokens.shape[1]
     own = torch.ones(len(tokens)) if padding is None else (~padding).sum(dim=1) / length

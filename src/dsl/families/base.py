@@ -1,7 +1,7 @@
 """The base class of model families: everything the library needs to know about one.
 
-Recipes, loading, training, scoring, calibration, sampling and comparison ask the family. A new one
-is a subclass in a file of its own, and an entry point in the group `dsl.families`.
+Recipes, loading, training, scoring, calibration, sampling and comparison use it. A new family is a
+subclass, and an entry point in the group `dsl.families`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from dsl.models import folder
 from dsl.models.config import ModelConfig, NetworkShape
 
 ONCE_SHARED = frozenset(field.name for field in fields(ModelConfig)) - {"llama"}
-"""Keys that early versions wrote to every config.json; a family ignores those it does not have."""
+"""Keys that config.json of every family once had; a family ignores those of others."""
 
 
 class Family(ABC):
@@ -67,7 +67,7 @@ class Family(ABC):
     def levels_at(self, network: Any, snrs: Sequence[float]) -> Sequence[Level]:
         """List levels at the given SNRs, if this family supports them."""
         raise ValueError(
-            f"a network of family {self.name} has no SNR to be asked at: leave --snr out"
+            f"networks of family {self.name} have no continuous states: leave --snr out"
         )
 
     def shape(self, vocab_size: int, length: int, chosen: Mapping[str, Any]) -> NetworkShape:

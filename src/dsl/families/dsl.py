@@ -24,7 +24,7 @@ class DslFamily(Family):
     """Discrete stochastic localization."""
 
     name = "dsl"
-    summary = "continuous token states, no clock: every masked and every continuous path"
+    summary = "continuous token states, no time input: every masked and every continuous path"
     Shape = ModelConfig
     Options = MixedSNROptions
     Network = DSLModel

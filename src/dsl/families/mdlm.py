@@ -20,10 +20,9 @@ from dsl.families.levels import Level, Masked
 from dsl.families.objective import Loss, Objective, counted, stratified, surprise, tallied
 from dsl.likelihoods.estimate import Effort, Estimator
 from dsl.likelihoods.roar import Roar
-from dsl.models.config import NetworkShape
+from dsl.models.config import NetworkShape, ShapedNetwork
 from dsl.models.llama import Llama, look_ahead, require_annealed
 from dsl.models.mdlm import MDLM, TokenEmbedding
-from dsl.models.network import ShapedNetwork
 
 LEAST_TIME = 1e-3
 """The smallest time: starting at 0, the weighted losses would have infinite variance."""
@@ -37,8 +36,8 @@ class Moments:
     gone: Float[Tensor, "b 1"]
     """1 - α(t), the share of masked tokens."""
     wait: Float[Tensor, "b 1"]
-    """(1 - α) / -α', which the losses of masked tokens are divided by: ∫ -α'/(1 - α) dt of their
-    sum is the bound, whatever the schedule."""
+    """(1 - α) / -α'. The losses of masked tokens are divided by it: the bound is the integral of
+    their sum times -α'/(1 - α), for every schedule."""
 
 
 def moments(
@@ -95,9 +94,8 @@ class MdlmOptions:
     """Options of MDLM's objective."""
 
     weight: Literal["bound", "plain"] = "bound"
-    """What a masked position counts: -α'/(1 - α), which is 1/t if α is linear and makes the loss a
-    bound; or as much as any other, which learns faster at first, because no few positions outweigh
-    the rest."""
+    """The weight of a masked position. bound: -α'/(1 - α), which is 1/t if α is linear and makes
+    the loss a bound. plain: 1, which learns faster at first, because no few positions dominate."""
     schedule: ScheduleName = "linear"
     """How α, the share of visible tokens, falls with the time. The bound's expectation does not
     depend on it: how noisy it is does, and what plain weights make much of."""
@@ -113,7 +111,7 @@ class MdlmOptions:
 class MdlmModel(ShapedNetwork):
     """MDLM's network as a denoiser of endpoint states, for every masked path.
 
-    Its tensors have the published names, so `dsl convert mdlm` can read its checkpoints.
+    Its tensors have the published names, so `dsl convert mdlm` reads its checkpoints.
     """
 
     def __init__(self, config: MdlmShape) -> None:
@@ -138,7 +136,7 @@ class MdlmModel(ShapedNetwork):
         """Run the blocks on masks and tokens."""
         if not isinstance(z, Endpoints) or z.e is not None:
             raise ValueError(
-                "an MDLM network knows masks and tokens only: use a masked path such as mdlm@T, "
+                "an MDLM network reads masks and tokens only: use a masked path such as mdlm@T, "
                 "remdm-loop@T, roar or causal, and no soft evidence"
             )
         require_tokens(z.tokens, self.vocab_size, least=MASK)
@@ -154,7 +152,7 @@ class MdlmModel(ShapedNetwork):
 
 
 class MdlmObjective(Objective):
-    """The continuous-time bound: -log p at masked positions, weighted by the noise schedule."""
+    """The continuous-time bound: -log p at masked positions, weighted by the schedule."""
 
     model: MdlmModel
 

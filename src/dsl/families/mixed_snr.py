@@ -70,21 +70,34 @@ def draw(
 ) -> Drawn:
     """Draw γ for every position of the items at these places of the global batch.
 
-    What a sequence draws once (its branch, how many tokens it reveals, a shared γ) is spread over
-    the batch; what every position draws is spread over the sequence.
+    Draws per sequence (its branch, the number of revealed tokens, a shared γ) are spread over the
+    batch; draws per position are spread over the sequence.
     """
     b, length = shape
-    once = _over_batch(how, shape, streams, places, batch, device)
+
+    def over_batch() -> Float[Tensor, "b 1"]:
+        """Draw one number for each item; all pieces of the batch draw the same ones."""
+        if how == "independent":
+            return uniform((b, 1), generator=streams, dtype=torch.float64, device=device)
+        if streams.shared is None:
+            raise ValueError(f"{how} SNRs need streams that share a generator, got none")
+        return spread(batch, how, streams.shared)[list(places)].unsqueeze(1).to(device)
+
+    def over_sequence() -> Float[Tensor, "b l"]:
+        """Draw one number for each position, from the item's own stream."""
+        return torch.stack([spread(length, how, own) for own in streams.generators]).to(device)
+
+    once = over_batch()
     share = 1 - law.weight
     if law.per == "sequence":  # a uniform number that is below p is, over p, uniform again
         at_end = (once < share).expand(b, length)
         revealing, rest = once / max(share, TINY), (once - share) / max(law.weight, TINY)
     else:
-        at_end = _over_sequence(how, shape, streams, device) < share
-        revealing, rest = once, _over_batch(how, shape, streams, places, batch, device)
+        at_end = over_sequence() < share
+        revealing, rest = once, over_batch()
     count = (revealing * length).floor().clamp(max=length - 1)
     revealed = permutation(shape, generator=streams, device=device) < count
-    each = _over_sequence(how, shape, streams, device)
+    each = over_sequence()
     flat = rest.clamp(0, 1 - TINY).expand(b, length) if law.continuous.shared else each
     quantile, weight = (flat, torch.ones_like(flat)) if turn is None else turn(flat)
     snr = torch.where(at_end, law.endpoint.near(revealed, each), law.continuous.quantile(quantile))
@@ -94,30 +107,6 @@ def draw(
         quantile,
         torch.where(at_end, torch.ones_like(weight), weight),
     )
-
-
-def _over_batch(
-    how: Spread,
-    shape: tuple[int, int],
-    streams: Streams,
-    places: range,
-    batch: int,
-    device: torch.device,
-) -> Float[Tensor, "b 1"]:
-    """Draw one number for each item, which all pieces of the batch agree on."""
-    if how == "independent":
-        return uniform((shape[0], 1), generator=streams, dtype=torch.float64, device=device)
-    if streams.shared is None:
-        raise ValueError(f"{how} SNRs need streams that share a generator, got none")
-    drawn = spread(batch, how, streams.shared)[list(places)]
-    return drawn.unsqueeze(1).to(device)
-
-
-def _over_sequence(
-    how: Spread, shape: tuple[int, int], streams: Streams, device: torch.device
-) -> Float[Tensor, "b l"]:
-    """Draw one number for each position, from the item's own stream."""
-    return torch.stack([spread(shape[1], how, own) for own in streams.generators]).to(device)
 
 
 CHUNK_ELEMENTS = 2**24
@@ -142,8 +131,8 @@ class MixedSNROptions:
     codebook_penalty: float = 0.0
     """Weight of the mean squared cosine between tokens, which keeps a codebook from collapsing."""
     draws: Spread = "independent"
-    """How SNRs are drawn together: each for itself, one in each stratum, or in pairs u and 1 - u;
-    over the batch what a sequence draws once, over the sequence what a position draws."""
+    """How SNRs are drawn together: independently, one in each stratum, or in pairs u and 1 - u.
+    Draws per sequence are spread over the batch, draws per position over the sequence."""
     warp: WarpOptions | None = None
     """Draw continuous SNRs where the loss falls fastest; {} for the defaults."""
     anneal: float = 0.0
@@ -175,12 +164,11 @@ class MixedSNRObjective(Objective):
         """Return the loss of items at these places of the global batch, each with its stream."""
         b, length = tokens.shape
         drawn = self._drawn(tokens, streams, places, batch)
-        law, device = self.config.snr, tokens.device
-        snr = (
-            law.sample((b, length), generator=streams, device=device)
-            if drawn is None
-            else drawn.snr
-        )
+        if drawn is None:
+            law, device = self.config.snr, tokens.device
+            snr = law.sample((b, length), generator=streams, device=device)
+        else:
+            snr = drawn.snr
         codebook = self.model.codebook
         z = observe(codebook[tokens], snr.to(codebook.dtype), generator=streams)
         features = self.model.backbone.features(self.model.mixtures(z)).flatten(0, 1)
@@ -190,7 +178,7 @@ class MixedSNRObjective(Objective):
         counted = losses * kept if drawn is None else losses * kept * drawn.weight.to(losses.dtype)
         total, count = counted.sum(), kept.sum().to(losses.dtype)
         if self.config.codebook_penalty > 0:
-            # as often as positions are counted, so that in the mean it has its weight
+            # once per counted position, so that the mean loss has it with its weight
             total = total + count * self.config.codebook_penalty * crowding(codebook)
         learned = (
             None

@@ -26,9 +26,8 @@ from dsl.families.objective import Loss, Objective, Parts, counted, stratified, 
 from dsl.likelihoods.estimate import Effort, Estimator
 from dsl.likelihoods.vdm import PowerLaw, VdmBound
 from dsl.models.codebook import UnitCodebook, initial_table
-from dsl.models.config import NetworkShape, codebook_for, require_codebook
+from dsl.models.config import NetworkShape, ShapedNetwork, codebook_for, require_codebook
 from dsl.models.dit import DiT
-from dsl.models.network import ShapedNetwork
 
 SNR_MIN = 1e-3
 """The lowest SNR of the bound: there a state with d = 26 carries 0.0005 nats per token."""
@@ -50,7 +49,7 @@ class VpShape(NetworkShape):
         super().__post_init__()
         require_codebook(self.vocab_size, self.codebook_dim, self.codebook)
         if self.llama is not None:
-            raise ValueError("llama's blocks read no clock, which a VP network needs")
+            raise ValueError("a VP network cannot have llama blocks: they have no SNR input")
         if self.cond_dim < 1 or self.snr_max <= SNR_MIN:
             raise ValueError(
                 f"cond_dim must be at least 1 and snr_max above {SNR_MIN}, "
@@ -104,7 +103,7 @@ class VpModel(ShapedNetwork):
         return self.answer(self.enter(z, snr), z, snr)
 
     def enter(self, z: Noisy, snr: Float[Tensor, "b"]) -> Float[Tensor, "b l h"]:
-        """Scale states to unit variance and project them to what the blocks read."""
+        """Scale states to unit variance and project them to the hidden width."""
         gamma = snr.view(-1, 1, 1)
         projected: Tensor = self.project(z / (gamma + gamma.square() / z.shape[-1]).sqrt())
         return projected
@@ -120,7 +119,7 @@ class Spent:
     """The SNRs assigned to a batch, and VDM's bound of each token."""
 
     u: Float[Tensor, "b 1"]
-    """Where in the law of SNRs a sequence is; 0 of those that are reconstructed."""
+    """The quantile of each sequence in the law of SNRs; 0 if it is reconstructed."""
     last: Bool[Tensor, "b 1"]
     """Which sequences are at γ_max and reconstructed."""
     bound: Float[Tensor, "b l"]
@@ -217,7 +216,7 @@ class ClockFamily(Family):
         """Use the given SNRs, which must lie in the network's range."""
         low, high = network.snr_range
         if not all(low <= snr <= high for snr in snrs):
-            raise ValueError(f"this clock shows SNRs in {low:g} … {high:g}, got {list(snrs)}")
+            raise ValueError(f"the network's SNRs lie in {low:g} … {high:g}, got {list(snrs)}")
         return [AtClock(snr) for snr in snrs]
 
 
@@ -225,7 +224,7 @@ class VpFamily(ClockFamily):
     """Variance-preserving diffusion."""
 
     name = "vp"
-    summary = "continuous diffusion with a clock: its own samplers and bound"
+    summary = "continuous diffusion with an SNR input: its own samplers and bound"
     Shape = VpShape
     Options = VpOptions
     Network = VpModel

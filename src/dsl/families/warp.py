@@ -22,10 +22,9 @@ class WarpOptions:
     """How the law is learned."""
 
     weighted: bool = True
-    """Use importance weights, so that the given law holds for the SNR of every token. If all tokens
-    of a sequence share one SNR, the objective is unchanged in expectation; otherwise a token's
-    neighbours still follow the learned law. Without weights the learned law replaces the given
-    one, as in CDCD."""
+    """Weigh losses by importance. If a sequence shares one SNR, the expected objective is then that
+    of the given law; if each token has its own SNR, the SNRs of its neighbours still follow the
+    learned law. Without weights the learned law replaces the given one, as in CDCD."""
     bins: int = 32
     decay: float = 0.99
     """The decay of the running loss per step."""

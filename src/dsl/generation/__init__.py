@@ -1,7 +1,7 @@
 """Draw text: one request, one run.
 
-`generate` and `infill` are what most programs need. A `Request` says what to draw, `run` draws it
-into a `Sink`.
+Most programs need only `generate` and `infill`. Below them, a `Request` describes what to draw and
+`run` draws it into a `Sink`.
 """
 
 from typing import TYPE_CHECKING
@@ -21,10 +21,12 @@ if TYPE_CHECKING:
     from dsl.generation.prompts import ended as ended
     from dsl.generation.prompts import parse_gaps as parse_gaps
     from dsl.generation.prompts import prompted as prompted
+    from dsl.generation.prompts import read_hints as read_hints
     from dsl.generation.request import Batch as Batch
     from dsl.generation.request import Request as Request
     from dsl.generation.request import completion as completion
     from dsl.generation.request import infilling as infilling
+    from dsl.generation.request import model_length as model_length
     from dsl.generation.request import named_sampler as named_sampler
     from dsl.generation.samples import Sample as Sample
     from dsl.generation.samples import Store as Store

@@ -1,6 +1,6 @@
-"""Run a request: draw what is missing, and write it where it belongs.
+"""Run a request: draw the missing sequences and store them.
 
-`generate` and `infill` are the same for Python as `dsl sample` and `dsl infill` for the shell.
+`generate` and `infill` do in Python what `dsl sample` and `dsl infill` do in the shell.
 """
 
 from __future__ import annotations
@@ -18,11 +18,10 @@ from dsl._util.processes import Process
 from dsl._util.validate import sequence
 from dsl._util.validate import text as require_text
 from dsl.checkpoints.loading import Model, loaded
-from dsl.conditioning.evidence import Hints
 from dsl.core.denoiser import Denoiser
 from dsl.generation import prompts as known_text
 from dsl.generation.options import InfillOptions, SampleOptions, keywords
-from dsl.generation.request import Batch, Request, completion, hint_rows, infilling
+from dsl.generation.request import Batch, Request, completion, infilling, model_length
 from dsl.generation.samples import Sample, Store
 from dsl.samplers.base import Sampler
 from dsl.samplers.state import State
@@ -31,31 +30,31 @@ if TYPE_CHECKING:
     from dsl.generation.trace import Trace
 
 Follow = Callable[..., Iterator[State]]
-"""Passes states through and learns from them, such as `Trace.follow`."""
+"""Yields the states of an iterator unchanged and records them, such as `Trace.follow`."""
 
 
 @dataclass(frozen=True)
 class Sink:
-    """Where samples go, and who watches them being drawn."""
+    """Where samples are written, and callbacks while they are drawn."""
 
     out: Path | None = None
-    """A file of samples. If it holds part of the same request, the rest is added."""
+    """A samples file. A file with part of the same request is completed."""
     overwrite: bool = False
-    """Replace a file that holds another request."""
+    """Overwrite a file of another request."""
     command: str = ""
     """The command to record in the file."""
     trace: Path | None = None
-    """A file for a record of every step."""
+    """A file that records every step."""
     process: Process = field(default_factory=Process)
     on_step: Callable[[int], None] = lambda _: None
     on_samples: Callable[[list[Sample], int], None] = lambda *_: None
-    """Called with the samples of a batch, and how many tokens they have."""
+    """Called with the samples of a batch and their number of tokens."""
 
 
 def run(request: Request, sink: Sink | None = None) -> Store:
-    """Draw the sequences of a request that the sink does not hold yet.
+    """Draw the sequences of a request that the sink does not have yet.
 
-    Processes share the sequences; the text of a sequence does not depend on who draws it.
+    Processes share the sequences; a text does not depend on the process that draws it.
     """
     sink = sink or Sink()
     process = sink.process
@@ -66,7 +65,7 @@ def run(request: Request, sink: Sink | None = None) -> Store:
         rank=process.rank,
         ranks=process.count,
     ) as store:
-        process.wait()  # until all have read what is there, before anyone adds to it
+        process.wait()  # all processes must have read the file before one writes to it
         missing = [index for index in range(len(request)) if index not in store.done]
         for batch in request.batches(missing[process.rank :: process.count]):
             _draw(batch, store, sink)
@@ -80,7 +79,7 @@ def _draw(batch: Batch, store: Store, sink: Sink) -> None:
     began, trace = time.monotonic(), None if sink.trace is None else _tracer(batch)
     state = walk(batch, None if trace is None else trace.follow, sink.on_step)
     samples = batch.finish(state, time.monotonic() - began)
-    if trace is not None:  # first: what is in the store will not be drawn, and so not traced, again
+    if trace is not None:  # first, because stored samples are not drawn and traced again
         _append(trace, sink, fresh=not store.done)
     store.add(samples)
     sink.on_samples(samples, state.tokens.numel())
@@ -89,7 +88,7 @@ def _draw(batch: Batch, store: Store, sink: Sink) -> None:
 def walk(
     batch: Batch, follow: Follow | None = None, on_step: Callable[[int], None] | None = None
 ) -> State:
-    """Walk a batch to its last state."""
+    """Draw a batch and return its last state."""
     states, state = batch.states, batch.start
     if follow:
         states = follow(states, batch.start, indices=batch.indices)
@@ -103,7 +102,7 @@ def walk(
 def _tracer(batch: Batch) -> Trace:
     from dsl.generation.trace import Trace
 
-    # sharpness reads every position at once, which not every network can do
+    # sharpness needs logits at every position, which not every network has
     model = batch.request.model
     whole = batch.start.tokens.shape[1] <= model.length
     return Trace(batch.denoiser, measure_sharpness=whole and model.can_answer(Denoiser))
@@ -126,15 +125,15 @@ def generate(
     *,
     sampler: str | Sampler = SampleOptions.sampler,
     prompts: Sequence[str] | None = None,
-    hints: Hints | Sequence[Hints] | None = None,
+    hints: Sequence[Any] | None = None,
     **options: Any,
 ) -> list[Sample]:
-    """Draw n sequences, given nothing, a beginning, an end, or hints about their positions.
+    """Draw n sequences, optionally given a prompt, a suffix, or hints about positions.
 
     >>> for sample in dsl.generate("oracle:cyclic-7", n=3, prompt="BC", sampler="roar"):
     ...     print(sample.text)
 
-    A model of documents chooses the length of its text: `text` goes up to the end, `tokens` holds
+    A model of documents chooses the length of its text: `text` stops at the end token, `tokens` is
     the whole sequence.
 
     Args:
@@ -142,15 +141,14 @@ def generate(
         n: Number of sequences.
         sampler: A sampler, its name, such as "remdm-conf@64:temperature=0.8", or a YAML file.
         prompts: Several beginnings in place of `prompt`; n sequences for each.
-        hints: What is known of each position, in place of prompt and suffix: one list for all
-            sequences, or a list of lists with one for each.
+        hints: A hint for each position, in place of prompt and suffix: one list for all
+            sequences, or one list for each. A hint is an object such as `Confident(2, 0.8)`, or
+            plain data as `dsl sample --hints` reads it: None, "a", {"token": "a",
+            "confidence": 0.8}, {"allowed": ["a", "b"]}, {"n_best": {"a": 0.6}}.
         **options: See below.
     """
     chosen, path = _options(SampleOptions, sampler, n=n, **options)
-    length = chosen.length if chosen.stride is None else None
-    if length is None and hints is not None:
-        length = len(hint_rows(hints)[0])
-    found = loaded(model, length=length)
+    found = loaded(model, length=model_length(chosen, hints))
     return _samples(completion(found, chosen, sampler=path, prompts=prompts, hints=hints))
 
 
@@ -163,12 +161,12 @@ def infill(
     sampler: str | Sampler = InfillOptions.sampler,
     **options: Any,
 ) -> list[Sample]:
-    """Fill the gaps of a text: `[12]` is a gap of twelve tokens; the text around it stays.
+    """Fill the gaps of a text: `[12]` is a gap of twelve tokens. The other text does not change.
 
     >>> dsl.infill("AB[3]FG", "oracle:cyclic-7")[0].text
     'ABCDEFG'
 
-    For a model of documents the text begins one; what follows it is unknown and not written.
+    For a model of documents, the text is the start of a document with an unknown continuation.
 
     Args:
         text: A text with gaps, or a list of such texts.

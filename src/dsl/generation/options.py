@@ -21,13 +21,13 @@ from dsl._util.validate import text as require_text
 F = TypeVar("F", bound=Callable[..., Any])
 
 Ending = Literal["unknown", "here", "open"]
-"""What follows a text: unknown tokens that are not printed, the document's end, or a continuation
-by the model."""
+"""What follows a text: unknown tokens that are not returned, the end of the document, or a
+continuation by the model."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class DrawOptions:
-    """How texts are drawn."""
+    """How to draw texts."""
 
     n: Annotated[int, tyro.conf.arg(aliases=["-n"])] = 1
     """Number of sequences."""
@@ -40,12 +40,12 @@ class DrawOptions:
     guidance: float = 1.0
     """Weight of the given text. Above 1, texts fit it better and vary less, at twice the calls."""
     seed: int = 0
-    """The seed and a sequence's index determine its text; batch size and processes do not."""
+    """Random seed. The seed and a sequence's index determine its text."""
     batch_size: int = 32
     """Sequences per batch."""
 
     def check(self) -> None:
-        """Refuse values that no request can have."""
+        """Reject invalid values."""
         whole_number("n", self.n, least=1, most=10**7)
         whole_number("batch_size", self.batch_size, least=1, most=10**6)
         whole_number("seed", self.seed, least=0)
@@ -58,7 +58,7 @@ class DrawOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class SampleOptions(DrawOptions):
-    """How sequences are drawn, and what they begin and end with."""
+    """How to draw sequences, and the texts they begin and end with."""
 
     length: int | None = None
     """Tokens in a sequence; by default the model's own length."""
@@ -73,7 +73,7 @@ class SampleOptions(DrawOptions):
     """Write texts longer than the model: move its window by this many tokens at a time."""
 
     def check(self) -> None:
-        """Refuse values that no request can have."""
+        """Reject invalid values."""
         super().check()
         for name in ("length", "stride"):
             if getattr(self, name) is not None:
@@ -86,13 +86,13 @@ class SampleOptions(DrawOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class InfillOptions(DrawOptions):
-    """How gaps are filled."""
+    """How to fill gaps."""
 
     sampler: str = "roar"
     """The sampler, with its steps, or a YAML file. The default draws one token at a time."""
     ending: Ending = "unknown"
-    """For document models. The text is the start of a document with an unknown rest (unknown), a
-    complete document (here), or continued by the model (open)."""
+    """For models of documents, what follows the text: unknown tokens that are not returned, the end
+    of the document (here), or a continuation by the model (open)."""
 
 
 def keywords(kind: type[DrawOptions]) -> Callable[[F], F]:

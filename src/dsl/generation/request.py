@@ -1,7 +1,7 @@
-"""A request: a model, a sampler, what is known of every text, and a seed.
+"""A request: a model, a sampler, hints about every text, and a seed.
 
-Every way to draw text makes a `Request` and hands it to `run`: Python, the commands, grids of
-samplers, the demo, lm-eval.
+Every way to draw text makes a `Request` and passes it to `run`: Python, the commands, comparisons,
+the demo, lm-eval.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from typing import Any
 import torch
 
 from dsl._util.config import shown
-from dsl._util.validate import sequence
 from dsl.checkpoints.loading import Model
 from dsl.conditioning.automaton import IMPOSSIBLE, Automaton, matching
 from dsl.conditioning.evidence import Evidence, Hints, given
@@ -41,38 +40,36 @@ from dsl.version import __version__
 class Request:
     """Texts to draw, n of each.
 
-    Sequence i is version i mod n of text i div n. It is the same text whatever batch or process
-    draws it.
+    Sequence i is version i mod n of text i div n. It does not depend on the batch or the process
+    that draws it.
     """
 
     model: Model
     sampler: Sampler
     known: Sequence[Hints]
-    """What is known of every text: a row of hints, one for each position."""
+    """A row of hints for every text, one for each position."""
     n: int = 1
     seed: int = 0
     ending: Ending = "open"
     """What follows every text."""
     form: Automaton | None = None
-    """The form of allowed texts; None allows all."""
+    """The allowed texts; None allows all."""
     guidance: float = 1.0
-    """Weight of what is known."""
+    """Weight of the hints."""
     batch_size: int = 32
     given: str = ""
-    """What is known, as files of samples record it."""
+    """The hints as samples files record them."""
 
     def __post_init__(self) -> None:
         require_fit(self.model, self.sampler)
         if isinstance(self.sampler, Strided) and self.form is not None:
-            raise ValueError("give match or stride, not both: a form is one of a whole text")
+            raise ValueError("give match or stride, not both: match applies to a whole text")
         if self.form is not None:
-            require_any_order(self.model, "writes texts of an allowed form")
+            require_any_order(self.model, "can match a pattern")
         if self.guidance != 1:
-            require_any_order(self.model, "can be guided: guidance hides the given text")
+            require_any_order(self.model, "can be guided, because guidance hides the given text")
             if not any(not isinstance(hint, Unknown) for row in self.known for hint in row):
-                raise ValueError(
-                    "guidance needs something to go by, such as a prompt; nothing is given"
-                )
+                raise ValueError("guidance needs a prompt or hints, got neither")
         for length in {len(row) for row in self.known}:
             self._require_length(length)
         self._require_passed_on()
@@ -84,12 +81,12 @@ class Request:
         self.model.require_length(whole)
 
     def _require_passed_on(self) -> None:
-        """Refuse a sampler that asks what the wrappers around the network cannot answer."""
+        """Reject a sampler whose protocol is lost in the wrappers around the network."""
         reasons = {
-            "match is for samplers of masks and tokens": self.form is not None,
-            "guidance is for samplers of masks and continuous states": self.guidance != 1,
-            "unknown text can follow only what masked and continuous samplers draw (say that the "
-            "document ends here, or stays open: --ending here, --ending open)": any(
+            "match needs a masked sampler": self.form is not None,
+            "guidance needs a masked or continuous sampler": self.guidance != 1,
+            "an unknown ending needs a masked or continuous sampler (--ending here and --ending "
+            "open do not)": any(
                 known_text.padding_after(self.model, len(row), self.ending) for row in self.known
             ),
         }
@@ -112,11 +109,11 @@ class Request:
         return lengths.pop() if len(lengths) == 1 else None
 
     def batches(self, indices: Sequence[int] | None = None) -> Iterator[Batch]:
-        """Set out with all sequences or with those of some indices, in batches of one length."""
+        """Yield batches of all sequences, or of some indices; each batch has one length."""
         chosen = range(len(self)) if indices is None else indices
         for begin in range(0, len(chosen), self.batch_size):
             window = chosen[begin : begin + self.batch_size]
-            # neighbours only: texts are printed in order, as soon as they are drawn
+            # only neighbours share a batch, because texts are printed in order
             for length, group in groupby(window, lambda i: len(self.known[i // self.n])):
                 yield self._batch(tuple(group), length)
 
@@ -128,7 +125,7 @@ class Request:
         return Batch(self, indices, denoiser, start, states)
 
     def _start(self, rows: Sequence[Hints]) -> tuple[State, Evidence | None]:
-        """Return pinned tokens as a state, and what is known of the others as evidence."""
+        """Return pinned tokens as a state, and the other hints as evidence."""
         device = self.model.device
         if all(isinstance(hint, Unknown) for row in rows for hint in row):
             return State.start(torch.full((len(rows), len(rows[0])), MASK, device=device)), None
@@ -136,7 +133,7 @@ class Request:
         return State.start(found.pinned), None if found.e is None else found.soft
 
     def _denoiser(self, start: State, hints: Evidence | None, length: int) -> Any:
-        """Wrap the network: padding behind it, evidence, guidance and form around it."""
+        """Wrap the network with padding, evidence, guidance and allowed forms."""
         after = known_text.padding_after(self.model, length, self.ending)
         network = padded(self.model.denoiser, after)
         denoiser = network if hints is None else given(network, hints)
@@ -146,7 +143,7 @@ class Request:
         return denoiser if self.form is None else matching(denoiser, self.form, start.tokens)
 
     def about(self, command: str) -> dict[str, Any]:
-        """Describe the request: enough to repeat it, and to tell two requests apart."""
+        """Describe the request well enough to repeat it and to tell two requests apart."""
         return {
             "dsl": __version__,
             "command": command,
@@ -166,12 +163,12 @@ class Batch:
     request: Request
     indices: Sequence[int]
     denoiser: Any
-    """What the sampler asks: the network and its wrappers."""
+    """The network with its wrappers."""
     start: State
     states: Iterator[State]
 
     def finish(self, state: State, seconds: float) -> list[Sample]:
-        """Read the sequences from the last state."""
+        """Return the sequences of the last state."""
         model, form = self.request.model, self.request.form
         if (state.tokens == MASK).any():
             raise ValueError("the sampler leaves tokens masked; it must end with a Commit")
@@ -192,11 +189,18 @@ class Batch:
 
 
 def _given(start: State, end: int | None) -> list[int]:
-    """Count the tokens of each sequence up to the last that was given and does not end it."""
+    """Return the length of each sequence up to its last given token that is not an end."""
     pinned = start.tokens != MASK if end is None else (start.tokens != MASK) & (start.tokens != end)
     places = torch.arange(1, pinned.shape[1] + 1, device=pinned.device)
     found: list[int] = (pinned * places).amax(dim=1).tolist()
     return found
+
+
+def model_length(options: SampleOptions, hints: Any = None) -> int | None:
+    """Return the length to load an oracle of any length with; None if nothing determines it."""
+    if options.length is not None and options.stride is None:
+        return options.length
+    return None if hints is None else len(known_text.hint_rows(hints)[0])
 
 
 def completion(
@@ -205,20 +209,20 @@ def completion(
     *,
     sampler: Sampler | None = None,
     prompts: Sequence[str] | None = None,
-    hints: Hints | Sequence[Hints] | None = None,
+    hints: Any = None,
 ) -> Request:
-    """Request sequences that begin and end with given texts, or follow hints.
+    """Return a request for sequences with a prompt and a suffix, or with hints.
 
     Args:
         model: The model.
-        options: Everything else.
-        sampler: A sampler in place of the one that the options name.
+        options: All other options.
+        sampler: Replaces the sampler named in the options.
         prompts: Several beginnings in place of `options.prompt`; n sequences for each.
-        hints: What is known of each position, in place of prompt and suffix: one list for all
-            sequences, or a list of lists with one for each.
+        hints: A hint for each position, in place of prompt and suffix: one list for all
+            sequences, or one list for each. `prompts.read_hints` has the plain forms.
     """
     options.check()
-    known = None if hints is None else hint_rows(hints)
+    known = None if hints is None else known_text.read_hints(model, hints)
     if known is not None and (options.prompt or options.suffix or prompts):
         raise ValueError("give a prompt or hints, not both: hints can hold Known tokens")
     length = model.length if options.length is None else options.length
@@ -238,7 +242,7 @@ def completion(
         form=None if options.match is None else allowed(model, options.match),
         guidance=options.guidance,
         batch_size=options.batch_size,
-        given="hints" if hints is not None else _described(options, known[0], texts, prompts),
+        given=_described(options, known, None if hints is not None else texts, prompts is not None),
     )
 
 
@@ -249,7 +253,7 @@ def infilling(
     *,
     sampler: Sampler | None = None,
 ) -> Request:
-    """Request texts whose gaps are filled; an error names the line of its text."""
+    """Return a request that fills the gaps of texts; errors name the line of the text."""
     options.check()
     rows: list[list[Hint]] = []
     for number, text in enumerate(texts, 1):
@@ -276,25 +280,25 @@ def infilling(
 
 
 def _sampler(options: DrawOptions, sampler: Sampler | None) -> Sampler:
-    """Return the sampler of the options, with their temperature and top-p."""
+    """Return the sampler with the temperature and top-p of the options."""
     if sampler is None:
         sampler = named_sampler(options.sampler)
     return redrawn(sampler, temperature=options.temperature, top_p=options.top_p)
 
 
 def named_sampler(name: str) -> Sampler:
-    """Build a sampler from its short form, or from a file with its whole specification."""
+    """Build a sampler from its short form, or from a file with its full specification."""
     if isinstance(name, str) and name.endswith((".yaml", ".yml", ".json")):
         return read_file(Path(name))
     return registry.sampler(name)
 
 
 def _strided(sampler: Sampler, model: Model, length: int, stride: int | None) -> Sampler:
-    """Draw texts longer than the model in strides, if asked; otherwise refuse them."""
+    """Wrap the sampler for texts longer than the model; without a stride they are an error."""
     if isinstance(sampler, Strided):
         if stride is not None:
             raise ValueError(
-                f"the sampler has a stride of its own, {sampler.stride}: give no other"
+                f"the sampler has a stride already, {sampler.stride}: leave stride out"
             )
         return sampler
     if stride is None:
@@ -307,15 +311,6 @@ def _strided(sampler: Sampler, model: Model, length: int, stride: int | None) ->
     return Strided(sampler, model.length, stride)
 
 
-def hint_rows(hints: Hints | Sequence[Hints]) -> Sequence[Hints]:
-    """Return the hints of every sequence: a single row, or several."""
-    if not sequence("hints", hints, "hints, one for each position"):
-        raise ValueError("hints must describe at least one position, got none")
-    # A row of hints holds observations, or tuples of them; a batch holds rows, which are lists.
-    batch = all(isinstance(row, list) for row in hints)
-    return hints if batch else [hints]  # type: ignore[list-item, return-value]
-
-
 def _hinted(rows: Sequence[Hints], options: SampleOptions) -> tuple[int, int]:
     """Return length and number of versions of hinted sequences."""
     if len(rows) not in (1, options.n):
@@ -326,32 +321,39 @@ def _hinted(rows: Sequence[Hints], options: SampleOptions) -> tuple[int, int]:
 
 
 def _described(
-    options: SampleOptions, row: Hints, texts: Sequence[str], prompts: Sequence[str] | None
+    options: SampleOptions, rows: Sequence[Hints], texts: Sequence[str] | None, many: bool
 ) -> str:
-    gap = sum(isinstance(hint, Unknown) for hint in row)
-    room = f"[{gap}]" if prompts is None else "[…]"
+    """Name what is known: a prompt itself, or a hash of many prompts or of hints."""
     form = "" if options.match is None else f" matching {options.match}"
-    known = [f"{text}{room}{options.suffix}{form}" for text in texts]
-    return _recorded(known, prompts is not None, options.guidance)
+    if texts is None:
+        hashed = _hash([repr(row) for row in rows])
+        return f"hints {hashed}{form}{_weight(options.guidance)}"
+    gap = "…" if many else sum(isinstance(hint, Unknown) for hint in rows[0])
+    known = [f"{text}[{gap}]{options.suffix}{form}" for text in texts]
+    return _recorded(known, many, options.guidance)
 
 
 def _recorded(texts: Sequence[str], many: bool, guidance: float) -> str:
-    """Name what is known: the text itself, or a hash of many."""
-    often = "" if guidance == 1 else f", counted {guidance:g} times"
-    if not many:
-        return f"{texts[0]}{often}"
-    digest = hashlib.sha256("\n".join(texts).encode()).hexdigest()[:16]
-    return f"{len(texts)} texts {digest}{often}"
+    named = f"{len(texts)} texts {_hash(texts)}" if many else texts[0]
+    return f"{named}{_weight(guidance)}"
+
+
+def _weight(guidance: float) -> str:
+    return "" if guidance == 1 else f", counted {guidance:g} times"
+
+
+def _hash(texts: Sequence[str]) -> str:
+    return hashlib.sha256("\n".join(texts).encode()).hexdigest()[:16]
 
 
 def allowed(model: Model, pattern: str) -> Automaton:
-    """Compile a regular expression over the tokens of a model; a document's end may follow it."""
-    require_any_order(model, "writes texts of an allowed form")
+    """Compile a regular expression over the tokens of a model; an end token may follow."""
+    require_any_order(model, "can match a pattern")
     return Automaton.of(pattern, model.pieces, model.end if model.documents else None)
 
 
 def require_fit(model: Model, sampler: Sampler) -> None:
-    """Refuse a sampler that asks what the model cannot answer, naming those that fit."""
+    """Raise an error that lists the fitting samplers if the model does not fit this one."""
     if not isinstance(sampler, Sampler) or isinstance(sampler, type):
         raise ValueError(f"sampler must be a name or a sampler, got {shown(sampler)}")
     if not model.can_answer(sampler.asks):
@@ -363,11 +365,11 @@ def require_fit(model: Model, sampler: Sampler) -> None:
 
 
 def require_any_order(model: Model, use: str) -> None:
-    """Refuse a model that cannot predict masked tokens anywhere."""
+    """Raise an error for a model that cannot predict masked tokens in any order."""
     if not model.can_answer(Denoiser):
         raise ValueError(
             f"{model.name} is of family {model.family.name}: only a model that predicts masked "
-            f"tokens anywhere {use}"
+            f"tokens in any order {use}"
         )
 
 

@@ -1,7 +1,7 @@
-"""samples.jsonl: generated sequences on disk, with a first line that says how they were made.
+"""samples.jsonl: generated sequences, after a first line that describes the request.
 
-A file that was cut short is taken up again: a torn last line is dropped, what is whole is kept.
-Several processes write a part each, and the first of them joins the parts at the end.
+An interrupted file is completed; a partial last line is dropped. Each process writes a part of its
+own, and the first process joins the parts at the end.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any, TextIO
 from dsl._util.files import locked, parse_json, reported, whole
 
 IDENTITY = ("model", "weights", "sampler", "length", "seed", "given")
-"""What must agree for two files to belong to one job."""
+"""Fields that must be equal for two files to belong to one request."""
 
 
 @dataclass(frozen=True)
@@ -26,17 +26,17 @@ class Sample:
     """One generated sequence."""
 
     index: int
-    """Its place in the job; with the seed, it determines the text."""
+    """Its place in the request; with the seed, it determines the text."""
     text: str
     tokens: list[int]
     nfe: int
     """Denoiser calls made for this sequence."""
     seconds: float
-    """Wall time of its batch, divided by the sequences in it."""
+    """Wall time of its batch, divided by the number of sequences."""
 
 
 def read(path: Path) -> tuple[dict[str, Any], list[Sample]]:
-    """Read a samples file: how it was made, and what is in it."""
+    """Return the description and the samples of a file."""
     about, samples = _scan(path)
     if about is None:
         raise ValueError(f"{path} is not a samples file: its first line must describe the job")
@@ -44,7 +44,7 @@ def read(path: Path) -> tuple[dict[str, Any], list[Sample]]:
 
 
 def _scan(path: Path) -> tuple[dict[str, Any] | None, list[Sample]]:
-    """Read what is whole: a last line without its end was torn off by a crash, and is dropped."""
+    """Read all complete lines; a last line without a newline was cut off by a crash."""
     about: dict[str, Any] | None = None
     samples: dict[int, Sample] = {}
     for number, line in enumerate(path.read_bytes().split(b"\n")[:-1], 1):
@@ -55,9 +55,7 @@ def _scan(path: Path) -> tuple[dict[str, Any] | None, list[Sample]]:
             continue
         sample = _sample(record, where)
         if sample.index in samples:
-            raise ValueError(
-                f"{where}, has the index {sample.index}, which an earlier line has too"
-            )
+            raise ValueError(f"{where}, repeats the index {sample.index} of an earlier line")
         samples[sample.index] = sample
     return about, list(samples.values())
 
@@ -94,7 +92,7 @@ def _count(value: Any) -> bool:
 
 
 def _seconds(value: Any) -> bool:
-    return type(value) in (int, float) and 0 <= value < 2**63  # which no NaN is
+    return type(value) in (int, float) and 0 <= value < 2**63  # false for NaN
 
 
 def _shown(value: Any) -> str:
@@ -104,7 +102,7 @@ def _shown(value: Any) -> str:
 
 @dataclass
 class Store:
-    """A samples file that is being written; in memory only, if it has no path."""
+    """A samples file that is being written; without a path, samples stay in memory."""
 
     path: Path | None
     about: dict[str, Any]
@@ -124,9 +122,9 @@ class Store:
         rank: int = 0,
         ranks: int = 1,
     ) -> Store:
-        """Take up a file of the same job, or begin one; refuse a file of another job.
+        """Open or create the file; a file of another request is an error.
 
-        Rank 0 holds the file for all ranks until it is merged, so a second command is refused.
+        Rank 0 locks the file for all ranks until it is merged, so a second command is rejected.
         """
         store = cls(path, about, rank, ranks)
         if path is None:
@@ -145,12 +143,12 @@ class Store:
                     part.unlink()
                 continue
             if part != self.path and _scan(part)[0] is None:
-                continue  # a part that was killed before its first line was whole
+                continue  # the process was killed before it had written its first line
             found, samples = read(part)
             differs = [key for key in IDENTITY if found.get(key) != self.about.get(key)]
             if differs:
                 raise ValueError(
-                    f"{part} holds another job: its {', '.join(differs)} "
+                    f"{part} holds another request: its {', '.join(differs)} "
                     f"differ{'s' if len(differs) == 1 else ''}. "
                     "Choose another file, or pass --overwrite"
                 )
@@ -158,17 +156,17 @@ class Store:
 
     @property
     def done(self) -> set[int]:
-        """The sequences that need not be drawn again."""
+        """Indices of the sequences that are stored."""
         return set(self.samples)
 
     def parts(self) -> list[Path]:
-        """List the files of this job that exist."""
+        """List the existing files of this request."""
         assert self.path is not None
         shards = self.path.parent.glob(f"{glob.escape(self.path.name)}.*-of-*")
         return [path for path in (self.path, *sorted(shards)) if path.exists()]
 
     def __enter__(self) -> Store:
-        """Begin a file of this process's own, so that no two processes write to one."""
+        """Open a part that only this process writes to."""
         if self.path is not None:
             self._file = self._shard.open("w", encoding="utf-8")
             self._write({"about": self.about})
@@ -185,17 +183,17 @@ class Store:
                 self._file.close()
         if kind is not None:
             if self.ranks == 1:
-                self.merge()  # with other ranks still writing, their parts wait for the next run
+                self.merge()  # other ranks may still write: the next run merges their parts
             self._held.close()
 
     def add(self, samples: Iterable[Sample]) -> None:
-        """Keep samples, and see them on disk before going on."""
+        """Store samples and flush them to disk."""
         for sample in samples:
             self.samples[sample.index] = sample
             self._write(asdict(sample))
 
     def merge(self) -> None:
-        """Join all parts into one file in the order of the indices, and let go of it."""
+        """Join all parts into one file, sorted by index, and release its lock."""
         if self.path is None or self.rank > 0:
             return
         with self._held:
@@ -217,7 +215,7 @@ class Store:
         name = f"{self.path.name}.{self.rank}-of-{self.ranks}"
         shard = self.path.with_name(name)
         attempt = 0
-        while shard.exists():  # what an interrupted run left; it is joined at the end
+        while shard.exists():  # left by an interrupted run; merge() will join it
             attempt += 1
             shard = self.path.with_name(f"{self.path.name}.{self.rank}.{attempt}-of-{self.ranks}")
         return shard

@@ -1,4 +1,4 @@
-"""The record of a run: what every step did to each sequence, without its logits (C.4, D.4)."""
+"""The record of a run: statistics of every step for each sequence (C.4, D.4)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from dsl.core.types import MASK, Noisy
 from dsl.samplers.state import State
 
 CHUNK_ROWS = 256
-"""Rows whose probabilities exist at any one time."""
+"""Rows whose probabilities are in memory at a time."""
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class Sharpness:
 
     max_prob: Float[Tensor, "b"]
     nucleus: Float[Tensor, "b"]
-    """k_t, the number of tokens that make up top_p, the one that crosses it included."""
+    """k_t, the number of most likely tokens whose total probability reaches top_p."""
     entropy: Float[Tensor, "b"]
     """H_t, in nats."""
 
@@ -38,8 +38,7 @@ class Sharpness:
 def sharpness(denoiser: Denoiser, z: Noisy | Endpoints, *, top_p: float = 0.9) -> Sharpness:
     """Measure the posterior at every position of a state, a chunk of rows at a time.
 
-    It asks for every row and so costs a whole head; samplers do not, which is why this is a
-    measurement and not a by-product of sampling.
+    It needs the logits of every row, which samplers do not compute.
     """
     logits = denoiser(z)
     b, length, v = logits.shape
@@ -57,7 +56,7 @@ def _rows(logits: Float[Tensor, "n v"], top_p: float) -> Float[Tensor, "three n"
 
 
 REVEALED = 100.0
-"""The SNR that a known token is drawn at if its network has no SNRs: the γ_max of DSL's models."""
+"""The SNR recorded for a known token if the network has no SNRs: γ_max of DSL's models."""
 
 
 @dataclass
@@ -70,16 +69,16 @@ class Trace:
     """
 
     denoiser: Any
-    """The network that is walked."""
+    """The network that is sampled from."""
     measure_sharpness: bool = True
-    """Read the whole posterior after every step: a full forward each, not counted as NFE."""
+    """Compute the posterior at all positions after every step; not counted as NFE."""
     top_p: float = 0.9
     records: list[dict[str, Any]] = field(default_factory=list)
 
     def follow(
         self, states: Iterable[State], start: State, *, indices: Iterable[int] | None = None
     ) -> Iterator[State]:
-        """Pass states through, recording each against the one before."""
+        """Yield the states unchanged and record each against the one before."""
         names = list(range(len(start.tokens)) if indices is None else indices)
         counters = Rewrites.of(start)
         self._record(names, 0, start, start, counters)
@@ -124,7 +123,7 @@ class Trace:
 
 @dataclass(frozen=True)
 class Rewrites:
-    """Running counts of what happened to the tokens of each sequence."""
+    """Running counts of token changes in each sequence."""
 
     seen: Int[Tensor, "b l"]
     """The last token each position has held; MASK if none."""
@@ -135,12 +134,12 @@ class Rewrites:
 
     @classmethod
     def of(cls, state: State) -> Rewrites:
-        """Begin to count."""
+        """Return counts of zero."""
         zero = torch.zeros_like(state.nfe)
         return cls(state.tokens, zero, zero, zero)
 
     def after(self, before: State, state: State) -> Rewrites:
-        """Count one step."""
+        """Return the counts after one more step."""
         was, now = before.tokens, state.tokens
         visible = now != MASK
         changed = visible & (self.seen != MASK) & (now != self.seen)

@@ -1,4 +1,4 @@
-"""DSL models in lm-evaluation-harness (extra `lm-eval`): ROAR for likelihoods, infilling to write.
+"""DSL models in lm-evaluation-harness (extra `lm-eval`): ROAR likelihoods, infilling.
 
 >>> lm_eval.simple_evaluate(model=DslLM("text8-tiny", clean=True), tasks=[…])
 """
@@ -28,7 +28,7 @@ register_model: Any = require("lm_eval.api.registry", extra="lm-eval").register_
 
 @register_model("dsl")
 class DslLM(LM):  # type: ignore[misc]
-    """A DSL model, or any denoiser that evidence can condition, as the harness sees it."""
+    """The harness's interface to a DSL model, or to any denoiser that accepts evidence."""
 
     def __init__(
         self,
@@ -41,9 +41,9 @@ class DslLM(LM):  # type: ignore[misc]
         batch_size: int | None = None,
         max_batch_size: int | None = None,
     ) -> None:
-        """Load a model; `clean` turns every text into lower-case letters and spaces first.
+        """Load a model; `clean` first reduces every text to lower-case letters and spaces.
 
-        The harness's batch sizes are accepted and not needed: a request is a batch of ROAR draws.
+        The harness's batch sizes are ignored: a request is a batch of ROAR draws.
         """
         super().__init__()
         self.model = model if isinstance(model, Model) else load(model, device=device)
@@ -61,7 +61,7 @@ class DslLM(LM):  # type: ignore[misc]
     def loglikelihood_rolling(
         self, requests: Sequence[Any], disable_tqdm: bool = False
     ) -> list[float]:
-        """Return log P of whole texts, block by block; what is left is a shorter block."""
+        """Return log P of whole texts, block by block; the last block may be shorter."""
         totals = []
         for request in requests:
             ids = self._ids(request.args[0])
@@ -70,9 +70,9 @@ class DslLM(LM):  # type: ignore[misc]
         return totals
 
     def generate_until(self, requests: Sequence[Any], disable_tqdm: bool = False) -> list[str]:
-        """Write on after each context, up to a stop string or the end of the model's length.
+        """Continue each context up to a stop string or the model's length.
 
-        A context that leaves too little room loses its beginning.
+        The beginning of a long context is dropped.
         """
         texts = []
         for request in requests:
@@ -96,7 +96,7 @@ class DslLM(LM):  # type: ignore[misc]
 
     def _ids(self, text: str) -> list[int]:
         if self.clean:
-            # the space between context and continuation must survive the cleaning
+            # cleaning must keep the space between context and continuation
             text = " " * text.startswith(" ") + prose(text) + " " * text.endswith(" ")
         return self.model.encode(text)
 
@@ -110,7 +110,7 @@ class DslLM(LM):  # type: ignore[misc]
         return -self._nats(before, after), self._greedy(before, after)
 
     def _nats(self, before: list[int], after: list[int]) -> float:
-        """Return -log P of the tokens after, given those before and a block's own ends."""
+        """Return -log P of `after`, given `before` and the special tokens of a block."""
         known = len(self.begin) + len(before)
         row = self._row([*self.begin, *before, *after, *self.end])
         hints: list[Hint] = [
@@ -127,7 +127,7 @@ class DslLM(LM):  # type: ignore[misc]
 
     @torch.no_grad()
     def _greedy(self, before: list[int], after: list[int]) -> bool:
-        """Whether the most likely token, from left to right, is each of these."""
+        """Whether greedy decoding from left to right gives these tokens."""
         known = len(self.begin) + len(before)
         whole = self._row([*self.begin, *before, *after])
         rows = whole.repeat(len(after), 1)

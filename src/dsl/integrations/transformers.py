@@ -1,7 +1,7 @@
 """DSL models for the Auto classes of transformers (extra `transformers`).
 
-Importing this module registers them; a directory that `export` wrote also works without, with
-`trust_remote_code=True`, as long as this package is installed.
+Importing this module registers them. A directory written by `export` also works with
+`trust_remote_code=True` instead, if this package is installed.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ transformers: Any = require("transformers", extra="transformers")
 MaskedLMOutput: Any = require("transformers.modeling_outputs", extra="transformers").MaskedLMOutput
 
 REMOTE = "modeling_dsl.py"
-REMOTE_CODE = '''"""What transformers' Auto classes load: classes of the installed dsl package."""
+REMOTE_CODE = '''"""Classes of the installed dsl package, for transformers' Auto classes."""
 
 from dsl.integrations.transformers import DSLForMaskedLM, HubConfig
 
@@ -36,7 +36,7 @@ MASK_TOKEN = "[MASK]"
 
 
 class HubConfig(transformers.PretrainedConfig):  # type: ignore[misc]
-    """A ModelConfig under `shape`, and the id that stands for [MASK]: the one after the last."""
+    """A ModelConfig under `shape`; the id of [MASK] is the one after the last token."""
 
     model_type = "dsl"
 
@@ -48,7 +48,7 @@ class HubConfig(transformers.PretrainedConfig):  # type: ignore[misc]
 
 
 class DSLForMaskedLM(transformers.PreTrainedModel):  # type: ignore[misc]
-    """A DSLModel that takes token ids with [MASK] among them, or the states z themselves."""
+    """A DSLModel that takes token ids including [MASK], or states z."""
 
     config_class = HubConfig
     base_model_prefix = "dsl"
@@ -59,7 +59,7 @@ class DSLForMaskedLM(transformers.PreTrainedModel):  # type: ignore[misc]
         self.post_init()
 
     def _init_weights(self, module: nn.Module) -> None:
-        """Leave every weight as DSLModel made it."""
+        """Keep the weights that DSLModel initialized."""
 
     def forward(
         self,
@@ -69,11 +69,11 @@ class DSLForMaskedLM(transformers.PreTrainedModel):  # type: ignore[misc]
         attention_mask: Tokens | None = None,
         return_dict: bool | None = None,
     ) -> Any:
-        """Return clean-token logits, and with labels their cross-entropy (-100 is left out)."""
+        """Return clean-token logits and, with labels, their cross-entropy (-100 is ignored)."""
         if attention_mask is not None and not attention_mask.bool().all():
-            raise ValueError("the network knows no padding: batch texts of one length")
+            raise ValueError("padding is not supported: all texts of a batch need one length")
         if (input_ids is None) == (z is None):
-            raise ValueError("give either input_ids, with [MASK] among them, or states z")
+            raise ValueError("give either input_ids or states z, and not both")
         state: Noisy | Endpoints
         if z is not None:
             state = z
@@ -99,10 +99,10 @@ def export(model: Model, out: Path) -> None:
     """Write a directory that AutoModel, AutoModelForMaskedLM and AutoTokenizer load."""
     if not isinstance(model.denoiser, DSLModel):
         raise ValueError(
-            f"only DSL models can be exported, {model.name} is a {type(model.denoiser).__name__}"
+            f"export needs a DSL model, got {model.name}, a {type(model.denoiser).__name__}"
         )
     if model.tokenizer is not None and model.tokenizer.token_to_id(MASK_TOKEN) is not None:
-        raise ValueError(f"the tokenizer of {model.name} has a {MASK_TOKEN} of its own")
+        raise ValueError(f"the tokenizer of {model.name} must not have a {MASK_TOKEN} token")
     inner = model.denoiser
     config = HubConfig(shape=inner.config.to_dict())
     config.auto_map = {
@@ -115,7 +115,7 @@ def export(model: Model, out: Path) -> None:
     wrapped.dsl.load_state_dict(inner.state_dict())
     with files.whole(out) as part:
         wrapped.save_pretrained(part)
-        # save_pretrained may rewrite auto_map for classes that are not its own
+        # save_pretrained may rewrite auto_map for foreign classes
         saved = json.loads((part / "config.json").read_text(encoding="utf-8"))
         saved["auto_map"] = config.auto_map
         (part / "config.json").write_text(json.dumps(saved, indent=2) + "\n", encoding="utf-8")

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from dsl._util.lazy import exports
 
 if TYPE_CHECKING:
+    from dsl.core.denoiser import require_logits as require_logits
     from dsl.likelihoods.chain_rule import Causal as Causal
     from dsl.likelihoods.chain_rule import ChainRule as ChainRule
     from dsl.likelihoods.estimate import LEAST_BUDGET as LEAST_BUDGET
@@ -13,8 +14,8 @@ if TYPE_CHECKING:
     from dsl.likelihoods.estimate import Estimator as Estimator
     from dsl.likelihoods.estimate import Kind as Kind
     from dsl.likelihoods.estimate import Mean as Mean
+    from dsl.likelihoods.estimate import deviation as deviation
     from dsl.likelihoods.estimate import require_draws as require_draws
-    from dsl.likelihoods.estimate import require_logits as require_logits
     from dsl.likelihoods.path_audit import audit as audit
     from dsl.likelihoods.path_integral import PathIntegral as PathIntegral
     from dsl.likelihoods.path_integral import observations as observations

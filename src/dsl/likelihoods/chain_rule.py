@@ -12,7 +12,7 @@ from torch import Tensor
 from dsl.core.denoiser import Denoiser, Endpoints
 from dsl.core.streams import Randomness, uniform
 from dsl.core.types import MASK, Tokens
-from dsl.likelihoods.estimate import Estimate, Kind, require_draws, require_logits
+from dsl.likelihoods.estimate import Estimate, Kind, Replicated
 from dsl.likelihoods.roar import cross_entropy
 
 
@@ -37,34 +37,24 @@ class ChainRule:
     def __call__(self, denoiser: Any, tokens: Tokens, *, generator: Randomness = None) -> Estimate:
         """Compute -log P of every sequence; nothing is random."""
         if not isinstance(denoiser, Autoregressive):
-            raise ValueError("only an autoregressive model has a chain rule of its own")
+            raise ValueError(f"expected an autoregressive model, got a {type(denoiser).__name__}")
         parts = []
         for rows in tokens.split(self.batch_size):
-            logits = denoiser.teacher_forced(rows)
-            require_logits(logits)
-            losses = cross_entropy(logits.flatten(0, 1), rows.flatten())
+            losses = cross_entropy(denoiser.teacher_forced(rows).flatten(0, 1), rows.flatten())
             parts.append(losses.reshape(len(rows), 1, -1))
         return Estimate(torch.cat(parts))
 
 
 @dataclass(frozen=True)
-class Causal:
-    """-log P under the sampler `causal`: Σ_i -log P(s_i | s_<i), from some or all of its terms.
+class Causal(Replicated):
+    """-log P = Σ_i -log P(s_i | s_<i) of the `causal` sampler, from some or all of its terms.
 
-    The estimate is unbiased for any denoiser. If the budget allows all l terms, they are summed and
-    the result is exact.
+    A draw is a term, one in each of equal strata of the text. The expectation is -log P itself, for
+    any denoiser. If the calls suffice for all l terms they are summed, and nothing is random.
     """
 
-    replicates: int = 8
-    draws: int = 8
-    """Terms in a replicate, one in each of equal strata of the text."""
-    batch_size: int = 256
-    """Sequences in one call of the denoiser."""
     label: ClassVar[str] = "causal"
     kind: ClassVar[Kind] = "bound"
-
-    def __post_init__(self) -> None:
-        require_draws(self.replicates, self.draws)
 
     def __call__(
         self, denoiser: Denoiser, tokens: Tokens, *, generator: Randomness = None
@@ -92,6 +82,5 @@ class Causal:
         for rows, i in zip(many, at.reshape(-1, 1).split(self.batch_size), strict=True):
             shown = rows.masked_fill(position >= i, MASK)
             logits = denoiser(Endpoints(shown), at=position == i)
-            require_logits(logits)
             parts.append(cross_entropy(logits, rows.gather(1, i).squeeze(1)))
         return torch.cat(parts).reshape(b, n)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, Protocol, runtime_checkable
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Shaped
 from torch import Tensor
 
 from dsl.core.path import Tabulated
@@ -102,34 +103,51 @@ class Reading:
     stderr: Float[Tensor, "b"]
 
 
+Values = Shaped[Tensor, "b"] | Sequence[float | int]
+"""Numbers of which a mean or a deviation is taken."""
+
+
 @dataclass(frozen=True)
 class Mean:
-    """The mean over a corpus, with its standard error."""
+    """A mean with its standard error."""
 
     mean: float
     stderr: float
 
     @classmethod
-    def of(cls, values: Float[Tensor, "b"], own: Float[Tensor, "b"]) -> Mean:
-        """Average sequences; their spread holds both the text's variance and the estimator's."""
-        return cls.ratio(values, torch.ones_like(values), own)
+    def of(cls, values: Values, own: Values | None = None) -> Mean:
+        """Average values; their spread holds both the text's variance and the estimator's."""
+        return cls.ratio(values, [1.0] * len(values), own)
 
     @classmethod
-    def ratio(
-        cls, amounts: Float[Tensor, "b"], counts: Float[Tensor, "b"], own: Float[Tensor, "b"]
-    ) -> Mean:
+    def ratio(cls, amounts: Values, counts: Values, own: Values | None = None) -> Mean:
         """Return Σ amounts / Σ counts, its error by the delta method.
 
-        A single sequence has no spread, so its own Monte-Carlo error is used.
+        A single value has no spread: the error is its own Monte-Carlo error, NaN if not given.
         """
-        n, total = len(amounts), float(counts.sum())
+        a, c = _numbers(amounts), _numbers(counts)
+        total = float(c.sum())
         if total == 0:
             return cls(math.nan, math.nan)
-        rate = float(amounts.sum()) / total
-        if n == 1:
-            return cls(rate, float(own[0]) / total)
-        residual = (amounts - rate * counts) / counts.mean()
-        return cls(rate, float(residual.std()) / math.sqrt(n))
+        rate = float(a.sum()) / total
+        if len(a) == 1:
+            return cls(rate, math.nan if own is None else float(own[0]) / total)
+        return cls(rate, deviation((a - rate * c) / c.mean()) / math.sqrt(len(a)))
+
+    def to_dict(self) -> dict[str, float | None]:
+        """Return both numbers for JSON, with None for NaN."""
+        return {name: None if math.isnan(v) else v for name, v in vars(self).items()}
+
+
+def deviation(values: Values) -> float:
+    """Return the standard deviation; NaN of fewer than two values."""
+    return float(_numbers(values).std()) if len(values) > 1 else math.nan
+
+
+def _numbers(values: Values) -> Float[Tensor, "b"]:
+    if isinstance(values, Tensor):
+        return values.detach().cpu().double()
+    return torch.tensor(values, dtype=torch.float64)
 
 
 Kind = Literal["exact", "bound", "estimate"]
@@ -157,10 +175,17 @@ class Estimator(Protocol):
         ...
 
 
-def require_logits(logits: Tensor) -> None:
-    """Raise an error for NaN logits: all later numbers would be NaN as well."""
-    if logits.isnan().any():
-        raise ValueError("the denoiser returned NaN logits")
+@dataclass(frozen=True)
+class Replicated:
+    """The budget of an estimator: independent replicates of several draws each."""
+
+    replicates: int = 8
+    draws: int = 8
+    batch_size: int = 256
+    """Sequences in one call of the denoiser."""
+
+    def __post_init__(self) -> None:
+        require_draws(self.replicates, self.draws)
 
 
 def require_draws(replicates: int, draws: int) -> None:

@@ -10,11 +10,11 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from dsl.core.channel import observe
-from dsl.core.denoiser import Continuous, posterior_mean
+from dsl.core.denoiser import Continuous, posterior_mean, require_logits
 from dsl.core.path import RandomOrder, Shared, SNRPath, sequential
 from dsl.core.streams import Randomness, uniform
 from dsl.core.types import Codebook, Tokens
-from dsl.likelihoods.estimate import Estimate, Kind, require_draws, require_logits
+from dsl.likelihoods.estimate import Estimate, Kind, require_draws
 from dsl.likelihoods.roar import cross_entropy
 
 Contour = Literal["shared", "sequential", "random-order"]
@@ -35,7 +35,7 @@ class PathIntegral:
     biased downwards."""
     replicates: int = 8
     draws: int = 8
-    """Points t in a replicate, one in each of as many strata."""
+    """Points t in a replicate, one in each of equal strata."""
     power: float = 2.0
     """γ = Γ u^power along the contour, which samples γ with density ∝ γ^(1/power - 1): more often
     where the error is large. The weights make up for it; the estimate stays unbiased."""
@@ -50,7 +50,7 @@ class PathIntegral:
 
     @property
     def label(self) -> str:
-        """The contour's name; a path of one's own is called tabulated."""
+        """The contour's name; a custom path is called tabulated."""
         return self.contour if isinstance(self.contour, str) else "tabulated"
 
     def __call__(
@@ -110,9 +110,7 @@ class PathIntegral:
             require_logits(logits)
             x_hat = posterior_mean(logits.double(), codebook)
             squared = (codebook[clean[part][at]] - x_hat).square().sum(dim=-1)
-            rows = torch.zeros_like(d_snr[part])
-            rows[at] = squared
-            errors[part] = rows
+            errors[part] = errors[part].masked_scatter(at, squared.to(errors.dtype))
         return errors
 
     @torch.no_grad()
@@ -127,9 +125,7 @@ class PathIntegral:
         z, clean = observations(denoiser.codebook, tokens, end.reshape(b * r, length), generator)
         losses = []
         for state, rows in zip(z.split(self.batch_size), clean.split(self.batch_size), strict=True):
-            logits = denoiser(state)
-            require_logits(logits)
-            losses.append(cross_entropy(logits.flatten(0, 1), rows.flatten()))
+            losses.append(cross_entropy(denoiser(state).flatten(0, 1), rows.flatten()))
         return torch.cat(losses).reshape(b, r, length)
 
 

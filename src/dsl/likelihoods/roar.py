@@ -10,27 +10,22 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from dsl.core.denoiser import Denoiser, Endpoints
+from dsl.core.denoiser import Denoiser, Endpoints, require_logits
 from dsl.core.streams import Randomness, uniform
 from dsl.core.types import MASK, Mask, Tokens
-from dsl.likelihoods.estimate import Estimate, Kind, require_draws, require_logits
+from dsl.likelihoods.estimate import Estimate, Kind, Replicated
 
 
 @dataclass(frozen=True)
-class Roar:
-    """-log P = E_k E_A [l/(l-k) Σ_{i ∉ A} -log P(s_i | s_A)], k stratified in each replicate."""
+class Roar(Replicated):
+    """-log P = E_k E_A [l/(l-k) Σ_{i ∉ A} -log P(s_i | s_A)], k stratified in each replicate.
 
-    replicates: int = 8
-    draws: int = 8
-    """Sets A in a replicate. Fewer than l: k runs through equal strata of {0, …, l-1}. As many or
-    more: every k is used equally often, and surplus draws are dropped."""
-    batch_size: int = 256
-    """Sequences in one call of the denoiser."""
+    A draw is a set A. With fewer than l draws, k runs through equal strata of {0, …, l-1}. With
+    more, every k is used equally often, and surplus draws are dropped.
+    """
+
     label: ClassVar[str] = "roar"
     kind: ClassVar[Kind] = "bound"
-
-    def __post_init__(self) -> None:
-        require_draws(self.replicates, self.draws)
 
     def __call__(
         self, denoiser: Denoiser, tokens: Tokens, *, generator: Randomness = None
@@ -95,13 +90,12 @@ def masked_losses(
     for rows, shown in zip(tokens.split(batch_size), revealed.split(batch_size), strict=True):
         hidden: Bool[Tensor, "n l"] = ~shown
         logits = denoiser(Endpoints(rows.masked_fill(hidden, MASK)), at=hidden)
-        require_logits(logits)
-        picked = cross_entropy(logits, rows[hidden])
-        parts.append(torch.zeros(rows.shape, dtype=torch.float64).to(rows.device))
-        parts[-1][hidden] = picked
+        losses = torch.zeros(rows.shape, dtype=torch.float64, device=rows.device)
+        parts.append(losses.masked_scatter(hidden, cross_entropy(logits, rows[hidden])))
     return torch.cat(parts)
 
 
 def cross_entropy(logits: Float[Tensor, "n v"], tokens: Tensor) -> Float[Tensor, "n"]:
     """Return -log p of the given tokens, in float64."""
+    require_logits(logits)
     return -logits.double().log_softmax(dim=-1).gather(-1, tokens.unsqueeze(-1)).squeeze(-1)

@@ -13,7 +13,7 @@ from torch import Tensor
 from dsl.core.denoiser import Clocked, posterior_mean, require_clocked, settled
 from dsl.core.streams import Randomness, uniform
 from dsl.core.types import Tokens
-from dsl.likelihoods.estimate import Estimate, Kind, require_draws, require_logits
+from dsl.likelihoods.estimate import Estimate, Kind, Replicated
 from dsl.likelihoods.path_integral import observations
 from dsl.likelihoods.roar import cross_entropy
 
@@ -38,22 +38,18 @@ class PowerLaw:
 
 
 @dataclass(frozen=True)
-class VdmBound:
-    """-log P ≤ KL(q(z_min) ‖ N) + ½ ∫ Σ_i E‖x_i - x̂_i‖² dγ - Σ_i E log P(x_i | z_max)."""
+class VdmBound(Replicated):
+    """-log P ≤ KL(q(z_min) ‖ N) + ½ ∫ Σ_i E‖x_i - x̂_i‖² dγ - Σ_i E log P(x_i | z_max).
 
-    replicates: int = 8
-    draws: int = 8
-    """SNRs in a replicate, one in each of as many strata."""
+    A draw is an SNR, one in each of equal strata.
+    """
+
     power: float = 2.0
     """The default law of SNRs: γ_min + (γ_max - γ_min) u^power."""
-    batch_size: int = 256
     law: Law | None = None
     """Another law on the same range: the same expectation, possibly a smaller error."""
     label: ClassVar[str] = "vdm-bound"
     kind: ClassVar[Kind] = "bound"
-
-    def __post_init__(self) -> None:
-        require_draws(self.replicates, self.draws)
 
     @torch.no_grad()
     def __call__(
@@ -76,7 +72,6 @@ class VdmBound:
         squared, losses = torch.zeros_like(levels), torch.zeros_like(levels)
         for part in torch.arange(len(z), device=device).split(self.batch_size):
             logits = settled(clocked, z[part], snr[part].to(z.dtype)).double()
-            require_logits(logits)
             error = codebook[clean[part]] - posterior_mean(logits, codebook)
             squared[part] = error.square().sum(dim=-1)
             surprise = cross_entropy(logits.flatten(0, 1), clean[part].flatten())

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from dsl.models.codebook import initial_table as initial_table
     from dsl.models.config import ModelConfig as ModelConfig
     from dsl.models.config import NetworkShape as NetworkShape
+    from dsl.models.config import ShapedNetwork as ShapedNetwork
     from dsl.models.config import codebook_for as codebook_for
     from dsl.models.config import require_codebook as require_codebook
     from dsl.models.dit import DiT as DiT
@@ -18,6 +19,5 @@ if TYPE_CHECKING:
     from dsl.models.dit import zeroed as zeroed
     from dsl.models.dsl import DSLModel as DSLModel
     from dsl.models.mdlm import MDLM as MDLM
-    from dsl.models.network import ShapedNetwork as ShapedNetwork
 
 __getattr__, __dir__ = exports(__name__, __file__)

@@ -11,11 +11,10 @@ from torch import Tensor, nn
 
 from dsl.core.denoiser import Endpoints, require_tokens, wanted
 from dsl.core.types import MASK, Mask, Noisy, Rows, Tokens
-from dsl.models.config import NetworkShape
+from dsl.models.config import NetworkShape, ShapedNetwork
 from dsl.models.dit import Hidden
 from dsl.models.encoder import Encoder
 from dsl.models.llama import Llama, Memory
-from dsl.models.network import ShapedNetwork
 
 
 @dataclass(frozen=True)
@@ -60,7 +59,7 @@ class ArModel(ShapedNetwork):
             memory: The cache from an earlier call; it is extended in place.
         """
         if not isinstance(self.backbone, Llama):
-            raise ValueError("only llama's blocks remember what they have read")
+            raise ValueError("only llama blocks have a key-value cache")
         if memory is None:
             memory = Memory(self.config.model_length + 1)
             begin = tokens.new_full((len(tokens), 1), self.config.vocab_size)
@@ -113,6 +112,6 @@ class ArModel(ShapedNetwork):
 
 
 REFUSAL = (
-    "an autoregressive model reads from left to right: use the causal path, with a prompt but "
+    "an autoregressive model generates from left to right: use the causal path, with a prompt but "
     "no suffix, no gaps and no soft evidence"
 )

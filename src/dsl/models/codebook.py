@@ -30,7 +30,7 @@ def initial_table(kind: str, size: int, dim: int, *, source: Tensor | None = Non
         return sphere.simplex(size, dim)
     if kind == "projected" and source is not None:
         if source.shape[0] != size:
-            raise ValueError(f"a table of {size} rows was expected, got {source.shape[0]}")
+            raise ValueError(f"the table must have {size} rows, got {source.shape[0]}")
         return sphere.projected(source.to(torch.get_default_dtype()), dim)
     # A model that is about to be filled from a checkpoint has no table to project from yet.
     return sphere.random(size, dim)

@@ -1,10 +1,13 @@
-"""Network shapes as written to config.json: the common fields, and those of DSL."""
+"""Network shapes as written to config.json, and the base class of networks that have one."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, fields
 from typing import Any, Literal, TypeVar
+
+import torch
+from torch import nn
 
 from dsl._util import config as strict
 from dsl.models.llama import LlamaOptions
@@ -12,7 +15,7 @@ from dsl.models.llama import LlamaOptions
 S = TypeVar("S", bound="NetworkShape")
 
 MOST_WEIGHTS = 10**11
-"""A shape with more weights than this is a mistake: it would not fit into any memory."""
+"""Larger shapes are refused: they would not fit into memory."""
 MOST_BLOCKS, LONGEST = 1000, 1_000_000
 """Limits on blocks and tokens; larger models would take a day to build or run."""
 
@@ -87,6 +90,35 @@ class NetworkShape:
         return {name: value for name, value in asdict(self).items() if value is not None}
 
 
+class ShapedNetwork(nn.Module):
+    """A network with a config."""
+
+    def __init__(self, config: NetworkShape) -> None:
+        super().__init__()
+        self._shape = config
+
+    @property
+    def vocab_size(self) -> int:
+        """The number of real tokens."""
+        return self._shape.vocab_size
+
+    @property
+    def device(self) -> torch.device:
+        """Where the weights are."""
+        return next(self.parameters()).device
+
+    def __repr__(self) -> str:
+        """Describe the network in two lines; `str(list(network.modules()))` shows everything."""
+        shape = self._shape
+        weights = sum(p.numel() for p in self.parameters())
+        return (
+            f"{type(self).__name__}: {weights:,} weights, {shape.n_blocks} blocks of width "
+            f"{shape.hidden_dim}, {shape.n_heads} heads,\n"
+            f"  {shape.vocab_size:,} tokens, sequences of at most {shape.model_length:,}, "
+            f"on {self.device}"
+        )
+
+
 @dataclass(frozen=True)
 class ModelConfig(NetworkShape):
     """The shape of a DSL model: blocks, codebook and converter."""
@@ -114,10 +146,10 @@ class ModelConfig(NetworkShape):
         super().__post_init__()
         require_codebook(self.vocab_size, self.codebook_dim, self.codebook)
         if (self.backbone == "llama") != (self.llama is not None):
-            said = "given" if self.llama is not None else "missing"
+            options = "given" if self.llama is not None else "missing"
             raise ValueError(
                 f"backbone: llama and the options of llama belong together, got {self.backbone!r} "
-                f"with options {said}"
+                f"with options {options}"
             )
         if self.llama is not None and self.llama.tied and self.values != "table":
             raise ValueError("a tied head reads the table of values: use values: table")
@@ -137,7 +169,7 @@ class ModelConfig(NetworkShape):
 def require_codebook(vocab_size: int, dim: int, kind: str) -> None:
     """Raise an error if the codebook dimension does not fit the vocabulary."""
     if dim < 1 or dim * vocab_size > MOST_WEIGHTS:
-        raise ValueError(f"codebook_dim must be at least 1 and sensible, got {dim}")
+        raise ValueError(f"codebook_dim must lie in 1 … {MOST_WEIGHTS // vocab_size:,}, got {dim}")
     if kind == "simplex" and dim < vocab_size - 1:
         raise ValueError(
             f"a simplex of {vocab_size} tokens needs codebook_dim >= {vocab_size - 1}, got {dim}"
@@ -156,20 +188,3 @@ def codebook_for(vocab_size: int, given: Mapping[str, Any]) -> dict[str, Any]:
         "codebook_dim": vocab_size - 1 if exact else 64,
         "codebook": "simplex" if exact and "codebook_dim" not in given else "random",
     }
-
-
-def tiny(vocab_size: int, **changes: Any) -> ModelConfig:
-    """MDLM's tiny shape: 8 blocks of width 512."""
-    shape = ModelConfig(vocab_size, hidden_dim=512, n_blocks=8, n_heads=8)
-    return replace(shape, **changes)
-
-
-def small(vocab_size: int, **changes: Any) -> ModelConfig:
-    """MDLM's small shape, the paper's: 12 blocks of width 768."""
-    return replace(ModelConfig(vocab_size), **changes)
-
-
-def medium(vocab_size: int, **changes: Any) -> ModelConfig:
-    """MDLM's medium shape: 24 blocks of width 1024."""
-    shape = ModelConfig(vocab_size, hidden_dim=1024, n_blocks=24, n_heads=16)
-    return replace(shape, **changes)

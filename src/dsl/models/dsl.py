@@ -13,12 +13,11 @@ from dsl.core.denoiser import Endpoints, materialise, require_tokens, wanted
 from dsl.core.types import MASK, Codebook, Mask, Noisy, Rows, Tokens
 from dsl.models import folder
 from dsl.models.codebook import UnitCodebook, initial_table
-from dsl.models.config import ModelConfig
+from dsl.models.config import ModelConfig, ShapedNetwork
 from dsl.models.converter import Converter, TableValues, UnitValues
 from dsl.models.dit import DiT, Hidden
 from dsl.models.encoder import Encoder
 from dsl.models.llama import Llama
-from dsl.models.network import ShapedNetwork
 
 
 class DSLModel(ShapedNetwork):
@@ -122,7 +121,7 @@ class DSLModel(ShapedNetwork):
     def _require_dim(self, z: Noisy) -> None:
         if z.shape[-1] != self.config.codebook_dim:
             raise ValueError(
-                f"this model's states have {self.config.codebook_dim} coordinates a token, "
+                f"this model's states have {self.config.codebook_dim} coordinates per token, "
                 f"got {z.shape[-1]}"
             )
 

@@ -35,7 +35,7 @@ class EncoderBlock(nn.Module):
 
 
 class Encoder(nn.Module):
-    """The same interface as the DiT: features of mixtures, then a head on the requested rows."""
+    """The same interface as the DiT: features of mixtures, then a head on the chosen rows."""
 
     def __init__(
         self,

@@ -139,11 +139,20 @@ def load_tensors(directory: Path, model: nn.Module, *, fresh: Sequence[str] = ()
     if faults:
         shown = "; ".join(faults[:5]) + (f"; and {len(faults) - 5} more" if faults[5:] else "")
         raise ValueError(f"{path} does not fit its {CONFIG}: {shown}")
-    # older models have no checksum
-    wanted = _read(directory).get(CHECKSUM) if (directory / CONFIG).is_file() else None
-    if wanted is not None and wanted != digest(path):
+    if (wanted := _recorded(directory)) is not None and wanted != digest(path):
         raise ValueError(f"the weights in {path} have changed since they were written")
     model.load_state_dict(tensors)
+
+
+def checksum(directory: Path) -> str:
+    """Return the checksum of a checkpoint's weights: the one that loading verified, if recorded."""
+    return _recorded(directory) or digest(directory / WEIGHTS)
+
+
+def _recorded(directory: Path) -> str | None:
+    """Return the checksum in the config; older models have none."""
+    found = _read(directory).get(CHECKSUM) if (directory / CONFIG).is_file() else None
+    return found if isinstance(found, str) else None
 
 
 def _faults(tensors: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> list[str]:

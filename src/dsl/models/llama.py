@@ -108,7 +108,7 @@ class LlamaBlock(nn.Module):
         memory: Memory | None = None,
         number: int = 0,
     ) -> Float[Tensor, "b l h"]:
-        """Apply both layers; `seen` says which positions each one attends to, None being all."""
+        """Apply both layers; `seen` chooses the positions that each one attends to; None is all."""
         x = x + self.drop_attended(self._attend(self.norm1(x), rotary, seen, memory, number))
         gate, value = self.mlp_in(self.norm2(x)).chunk(2, dim=-1)
         mixed: Tensor = x + self.drop_mixed(self.mlp_out(nn.functional.silu(gate) * value))
@@ -140,7 +140,7 @@ class LlamaBlock(nn.Module):
 
 
 class Llama(nn.Module):
-    """The same interface as the DiT: features of mixtures, then a head on the requested rows."""
+    """The same interface as the DiT: features of mixtures, then a head on the chosen rows."""
 
     ahead: int | None = None
     """How far ahead each position attends; None is unlimited, 0 is causal."""
@@ -202,9 +202,9 @@ class Llama(nn.Module):
 def require_annealed(backbone: nn.Module, share: float) -> None:
     """Raise an error if `share` is invalid or the blocks are not llama's."""
     if not 0 <= share <= 1:
-        raise ValueError(f"anneal is a share of the run, 0 to 1, got {share:g}")
+        raise ValueError(f"anneal must be a share of the run in [0, 1], got {share:g}")
     if share and not isinstance(backbone, Llama):
-        raise ValueError("anneal is for llama's blocks: no other ones begin causal")
+        raise ValueError("anneal needs llama blocks: no others start causal")
 
 
 def look_ahead(backbone: nn.Module, progress: float, share: float, length: int) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
 from jaxtyping import Float, Int
@@ -27,24 +28,8 @@ class TokenEmbedding(nn.Module):
 class MDLM(DiT):
     """The network whose checkpoints DSL is fine-tuned from; same tensors, same names."""
 
-    def __init__(
-        self,
-        vocab_size: int,
-        *,
-        hidden_dim: int = 768,
-        cond_dim: int = 128,
-        n_blocks: int = 12,
-        n_heads: int = 12,
-        dropout: float = 0.1,
-    ) -> None:
-        super().__init__(
-            vocab_size,
-            hidden_dim=hidden_dim,
-            cond_dim=cond_dim,
-            n_blocks=n_blocks,
-            n_heads=n_heads,
-            dropout=dropout,
-        )
+    def __init__(self, vocab_size: int, *, hidden_dim: int = 768, **blocks: Any) -> None:
+        super().__init__(vocab_size, hidden_dim=hidden_dim, **blocks)
         self.vocab_embed = TokenEmbedding(vocab_size, hidden_dim)
 
     def forward(self, tokens: Int[Tensor, "b l"]) -> Float[Tensor, "b l v"]:

@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from dsl.samplers.confident import Confident as Confident
     from dsl.samplers.corrector import Corrector as Corrector
     from dsl.samplers.draw import Draw as Draw
+    from dsl.samplers.edm import SIGMA_SWITCH as SIGMA_SWITCH
     from dsl.samplers.edm import Edm as Edm
-    from dsl.samplers.hybrid_path import SIGMA_SWITCH as SIGMA_SWITCH
-    from dsl.samplers.hybrid_path import hybrid as hybrid
+    from dsl.samplers.edm import hybrid as hybrid
     from dsl.samplers.localize import Localize as Localize
     from dsl.samplers.masked import END as END
     from dsl.samplers.masked import Ancestral as Ancestral

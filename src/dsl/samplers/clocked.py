@@ -10,7 +10,14 @@ from typing import ClassVar
 import torch
 
 from dsl.core.channel import natural, observe, physical, snr_from_sigma
-from dsl.core.denoiser import Clocked, listens, posterior_mean, recalled, require_clocked
+from dsl.core.denoiser import (
+    Clocked,
+    listens,
+    posterior_mean,
+    recalled,
+    require_clocked,
+    require_logits,
+)
 from dsl.core.streams import Randomness, normal
 from dsl.core.types import Logits, Noisy
 from dsl.samplers.draw import Draw
@@ -59,10 +66,8 @@ class ClockedAncestral:
                 yield read_out(state, logits, self.draw, generator)
                 return
             d_snr = grid[state.step] - snr
-            level = torch.full_like(state.confidence, d_snr)
-            z = z + observe(x_hat, level, generator=generator)
-            reached = torch.full_like(state.confidence, grid[state.step])
-            state = replace(state, z=z, snr=reached)
+            z = z + observe(x_hat, level_of(d_snr, state), generator=generator)
+            state = replace(state, z=z, snr=level_of(grid[state.step], state))
             yield state
 
     def _pinned(self, clocked: Clocked, state: State, snr: float, generator: Randomness) -> Noisy:
@@ -71,8 +76,7 @@ class ClockedAncestral:
         This "replacement" only approximates conditioning: a network with one SNR input for
         all positions cannot represent that one of them is certain. DSL can.
         """
-        codebook = clocked.codebook.detach().double()
-        x = codebook[state.tokens.clamp(min=0)]
+        x = _known(clocked, state)
         eps = normal(x.shape, generator=generator, dtype=x.dtype, device=x.device)
         known = snr * x + snr**0.5 * eps
         noise = (snr * (1 + snr)) ** 0.5 * eps  # of unit variance in VP's own coordinate
@@ -88,8 +92,7 @@ def ask_at(clocked: Clocked, state: State, z: Noisy, snr: float) -> tuple[Logits
     with torch.no_grad():
         clock = z.new_full((len(z),), snr).float()
         logits = recalled(clocked, z.float(), clock, state.memory).double()
-    if logits.isnan().any():
-        raise ValueError("the denoiser returned NaN logits")
+    require_logits(logits)
     x_hat = posterior_mean(logits, clocked.codebook.detach().double())
     asked = state.free.any(dim=1).long()
     memory = x_hat.float() if listens(clocked) else None

@@ -11,7 +11,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from dsl.core.denoiser import Denoiser
-from dsl.core.streams import Randomness, uniform
+from dsl.core.streams import Randomness
 from dsl.samplers.base import ask
 from dsl.samplers.draw import Draw
 from dsl.samplers.masked import require_steps
@@ -43,12 +43,10 @@ class Confident:
     ) -> Iterator[State]:
         """Predict all masked tokens and reveal the most confident ones, T times."""
         state = start
-        shape, device = start.tokens.shape, start.tokens.device
         for step in range(start.step, self.num_steps):
-            u = uniform(shape, generator=generator, dtype=torch.float64, device=device)
-            hidden = state.masked
+            u, hidden = state.uniform(generator), state.masked
             logits, state = ask(denoiser, state, state.endpoints, hidden)
-            sure = torch.full(shape, -torch.inf, dtype=torch.float64, device=device)
+            sure = torch.full_like(state.confidence, -torch.inf)
             sure[hidden] = sureness(logits, self.order)
             due = (hidden.sum(dim=1, keepdim=True) / (self.num_steps - step)).ceil()
             rank = sure.argsort(dim=1, descending=True, stable=True).argsort(dim=1)

@@ -1,4 +1,4 @@
-"""The discrete-flow-matching corrector: more revealing and more remasking in the middle."""
+"""The discrete-flow-matching corrector: reveal and remask more in the middle."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Corrector:
     def steps(
         self, denoiser: Denoiser, start: State, *, generator: Randomness = None
     ) -> Iterator[State]:
-        """Walk the adaptive grid, then reveal greedily what is left."""
+        """Walk the adaptive grid, then reveal the remaining tokens greedily."""
         state, grid = start, self.grid()
         for reveal, remask in grid[start.step :]:
             like = torch.ones_like(state.confidence)

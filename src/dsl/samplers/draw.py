@@ -10,6 +10,9 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from dsl.core.denoiser import require_logits
+from dsl.core.streams import categorical
+
 
 @dataclass(frozen=True)
 class Draw:
@@ -63,14 +66,10 @@ class Draw:
         self, logits: Float[Tensor, "n v"], u: Float[Tensor, "n"]
     ) -> tuple[Int[Tensor, "n"], Float[Tensor, "n"]]:
         """Draw a token for every row by inverting its distribution at u; return its probability."""
-        if logits.isnan().any():
-            raise ValueError("the denoiser returned NaN logits")
+        require_logits(logits)
         p = self.probabilities(logits)
-        cumulative = p.cumsum(dim=-1)
-        # Scaled by the total, which rounding keeps from being one; "right" skips tokens of mass 0.
-        target = u.double().unsqueeze(-1) * cumulative[:, -1:]
-        tokens = torch.searchsorted(cumulative, target, right=True).clamp(max=p.shape[-1] - 1)
-        return tokens.squeeze(-1), p.gather(-1, tokens).squeeze(-1)
+        tokens = categorical(p, u.double())
+        return tokens, p.gather(-1, tokens.unsqueeze(-1)).squeeze(-1)
 
 
 def nucleus(

@@ -15,7 +15,7 @@ from torch import Tensor
 from dsl.core.alpha import Linear, Named, ScheduleName
 from dsl.core.alpha import schedule as named
 from dsl.core.denoiser import Denoiser
-from dsl.core.streams import Randomness, uniform
+from dsl.core.streams import Randomness
 from dsl.core.types import Mask
 from dsl.samplers.base import Sampler, ask
 from dsl.samplers.draw import Draw
@@ -130,10 +130,10 @@ class Rescale:
 
 @dataclass(frozen=True)
 class Confidence:
-    """ReMDM-conf: share σ_max among the visible tokens, most to those of low probability.
+    """ReMDM-conf: share σ_max among the visible tokens, most of it to the least confident ones.
 
-    The share is a softmax of -p over the positions, where p is the probability with which the token
-    was drawn. So a step remasks at most one token on average.
+    The share is a softmax over positions of -p, where p is the probability with which the token was
+    drawn. So on average at most one token is remasked in a step.
     """
 
     def __call__(self, step: Interval, state: State) -> Float[Tensor, "b l"]:
@@ -161,7 +161,7 @@ def _require_eta(eta: float) -> None:
 
 
 MOST_STEPS = 1_000_000
-"""A larger budget is taken for a typing error."""
+"""Larger budgets are refused as typing errors."""
 
 
 @dataclass(frozen=True)
@@ -222,9 +222,7 @@ def move(
     and skips sequences that reveal nothing. It has no time input, so the distribution is exactly
     that of predicting first and choosing afterwards.
     """
-    shape, device = state.tokens.shape, state.tokens.device
-    luck = uniform(shape, generator=generator, dtype=torch.float64, device=device)
-    u = uniform(shape, generator=generator, dtype=torch.float64, device=device)
+    luck, u = state.uniform(generator), state.uniform(generator)
     visible = ~state.masked & state.free
     hidden = visible & (luck < remask)
     drawn = state.masked & (luck < reveal)
@@ -311,7 +309,7 @@ def remdm_rescale(
 
 
 def remdm_conf(num_steps: int, *, refresh_unmasked: bool = False, draw: Draw = Draw()) -> Sampler:
-    """ReMDM that remasks the tokens drawn least surely."""
+    """ReMDM that remasks the least confident tokens."""
     return Ancestral(num_steps, remask=Confidence(), draw=draw, refresh_unmasked=refresh_unmasked)
 
 
@@ -329,7 +327,7 @@ def remdm_loop(
     """ReMDM-loop: reveal 90%, stay there remasking, then finish; eta defaults to η_cap(T).
 
     A step finishes if it begins at t <= t_off. The last one begins at 1/T, so with t_off = 0.05
-    up to T = 20 none does, and what the loop leaves masked is revealed greedily.
+    up to T = 20 none does, and the tokens that are still masked are revealed greedily.
     """
     rule = Cap(eta_cap(num_steps, eta_source) if eta is None else eta)
     return Ancestral(num_steps, Loop(t_on, t_off, alpha_on), rule, draw, refresh_unmasked)

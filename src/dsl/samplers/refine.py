@@ -12,7 +12,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from dsl.core.denoiser import Continuous, Denoiser
-from dsl.core.streams import Randomness, uniform
+from dsl.core.streams import Randomness
 from dsl.core.types import Mask
 from dsl.samplers.base import ask
 from dsl.samplers.draw import Draw
@@ -94,9 +94,7 @@ def resample(
     state: State, logits: Float[Tensor, "n v"], draw: Draw, at: Mask, generator: Randomness
 ) -> State:
     """Draw tokens at the chosen positions from the logits of all free ones."""
-    u = uniform(
-        state.tokens.shape, generator=generator, dtype=torch.float64, device=state.tokens.device
-    )
+    u = state.uniform(generator)
     sure = logits.double().softmax(dim=-1).amax(dim=-1)
     chosen = at[state.free]
     tokens, _ = draw(logits[chosen], u[at])

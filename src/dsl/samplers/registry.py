@@ -23,7 +23,7 @@ Factory = Callable[..., Sampler]
 
 
 def _checked(name: str, factory: Factory) -> Factory:
-    """Refuse a sampler that the short form cannot describe."""
+    """Raise an error if the short form cannot describe a sampler."""
     if not isinstance(name, str) or not re.fullmatch(r"[^@:,=\s]+", name):
         raise ValueError(f"name must be a word without @ : , or =, got {name!r}")
     parameters = inspect.signature(factory).parameters
@@ -99,7 +99,7 @@ def sampler(name: str) -> Sampler:
         if at:
             positional = [_budget(preset, budget)]
     elif at:
-        raise ValueError(f"sampler {preset!r} takes as many steps as tokens; drop '@{budget[:60]}'")
+        raise ValueError(f"sampler {preset!r} takes one step per token; drop '@{budget[:60]}'")
     return build(*positional, **_fields(preset, build, fields))
 
 

@@ -23,7 +23,7 @@ class Reveal:
     """One token at a time: in a random order it is ROAR, from left to right it is causal (C.5)."""
 
     order: Literal["random", "shared", "causal"] = "random"
-    """A random order for each sequence; one for the whole batch, as in the paper; or the text's."""
+    """Random for each sequence, or shared by the whole batch as in the paper, or left to right."""
     draw: Draw = Draw()
 
     @property
@@ -34,7 +34,7 @@ class Reveal:
     def steps(
         self, denoiser: Denoiser, start: State, *, generator: Randomness = None
     ) -> Iterator[State]:
-        """Reveal the masked positions in their order, asking for one row a step."""
+        """Reveal the masked positions in their order, one row per step."""
         plan = self.plan(start, generator) if start.memory is None else start.memory
         start = replace(start, memory=plan)
         yield from until_done(denoiser, start, plan.shape[1], self.draw, generator)
@@ -49,7 +49,7 @@ class Reveal:
             first = generator.take([0]) if isinstance(generator, Streams) else generator
             keys = uniform((1, length), generator=first, dtype=torch.float64, device=device)
         else:
-            keys = uniform((b, length), generator=generator, dtype=torch.float64, device=device)
+            keys = state.uniform(generator)
         keys = keys.expand(b, length).masked_fill(~state.masked, torch.inf)
         return keys.argsort(dim=1, stable=True).argsort(dim=1)
 
@@ -83,12 +83,7 @@ class FirstHitting:
 
     def plan(self, state: State, generator: Randomness) -> Int[Tensor, "b l"]:
         """Draw the step that reveals each position; num_steps where none does."""
-        tau = uniform(
-            state.tokens.shape,
-            generator=generator,
-            dtype=torch.float64,
-            device=state.tokens.device,
-        )
+        tau = state.uniform(generator)
         hit = ((1 - tau) / ((1 - END) / self.num_steps)).long()
         return hit.clamp(max=self.num_steps)
 
@@ -96,16 +91,11 @@ class FirstHitting:
 def follow(
     denoiser: Denoiser, start: State, num_steps: int, draw: Draw, generator: Randomness
 ) -> Iterator[State]:
-    """Reveal in every step the positions that the plan, kept as the state's memory, names."""
+    """Reveal the positions of each step of the plan, which is the state's memory."""
     state = start
     plan: Int[Tensor, "b l"] = start.memory
     for step in range(start.step, num_steps):
-        u = uniform(
-            state.tokens.shape,
-            generator=generator,
-            dtype=torch.float64,
-            device=state.tokens.device,
-        )
+        u = state.uniform(generator)
         due = state.masked & (plan == step)
         logits, state = ask(denoiser, state, state.endpoints, due)
         state = replace(state.commit(due, *draw(logits, u[due])), step=step + 1)
@@ -117,8 +107,8 @@ def until_done(
 ) -> Iterator[State]:
     """Follow the plan, and yield no state after the last token of the batch is revealed.
 
-    The random numbers of all steps are drawn: what a sequence's stream gives to the next sampler
-    must not depend on its neighbours.
+    The random numbers of all steps are drawn, so that the stream of a sequence is in the same state
+    afterwards, whatever its neighbours are.
     """
     plan: Int[Tensor, "b l"] = start.memory
     longest = int(torch.where(start.masked, plan + 1, 0).max()) if plan.numel() else 0
@@ -128,7 +118,7 @@ def until_done(
 
 
 def first_hitting(num_steps: int | None = None, *, draw: Draw = Draw()) -> Sampler:
-    """Draw the reveal times up front: MDLM in T num_steps; without T, one token at a time."""
+    """Draw the reveal times up front: MDLM in T steps; without T, one token at a time."""
     return Reveal(draw=draw) if num_steps is None else FirstHitting(num_steps, draw)
 
 

@@ -1,4 +1,4 @@
-"""A sampler as plain data, for YAML files and for the record of what was run."""
+"""A sampler as plain data, for YAML files and for the records of runs."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def to_data(sampler: Sampler) -> dict[str, Any]:
     if isinstance(sampler, Strided):
         return {"kind": "Strided", **vars(sampler), "sampler": to_data(sampler.sampler)}
     if getattr(sampler, "path", None) is not None:
-        raise ValueError("a sampler along a path of its own cannot be written as plain data")
+        raise ValueError("a sampler along a custom path cannot be written as plain data")
     kind = type(sampler)
     if _home(kind.__module__) in map(_home, SAMPLERS.modules()):
         return {"kind": kind.__name__, **_converter().unstructure(sampler)}
@@ -79,7 +79,7 @@ def read_file(path: Path) -> Sampler:
 
 @dataclass(frozen=True)
 class _Sizes:
-    """The fields of `Strided` other than its sampler."""
+    """The fields of `Strided` except its sampler."""
 
     window: int
     stride: int
@@ -107,7 +107,7 @@ def _converter() -> cattrs.Converter:
 
 
 def _tagged(union: Any, converter: cattrs.Converter) -> Callable[[Any, Any], Any]:
-    """Read one of several classes, which `kind` names; what names none is refused."""
+    """Read one of several classes, named by `kind`; other kinds raise an error."""
     inner = converter.get_structure_hook(union)
     known = [kind.__name__ for kind in get_args(union)]
 
@@ -125,6 +125,4 @@ def _tagged(union: Any, converter: cattrs.Converter) -> Callable[[Any, Any], Any
 
 def _no_path(value: Any, _: Any) -> None:
     if value is not None:
-        raise ValueError(
-            f"a path of one's own cannot be read from a file, got {strict.shown(value)}"
-        )
+        raise ValueError(f"a custom path cannot be read from a file, got {strict.shown(value)}")

@@ -10,6 +10,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from dsl.core.denoiser import Endpoints
+from dsl.core.streams import Randomness, uniform
 from dsl.core.types import MASK, SNR, Mask, Noisy, Tokens
 
 
@@ -68,6 +69,11 @@ class State:
         """The state as tokens and masks."""
         assert self.z is None, "a continuous state is no endpoint state: commit it first"
         return Endpoints(self.tokens)
+
+    def uniform(self, generator: Randomness) -> Float[Tensor, "b l"]:
+        """Draw a number of [0, 1) for every position, in float64."""
+        shape, device = self.tokens.shape, self.tokens.device
+        return uniform(shape, generator=generator, dtype=torch.float64, device=device)
 
     def levels(self, snr_max: float) -> SNR:
         """Return the SNR of every position."""

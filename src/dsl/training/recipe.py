@@ -12,6 +12,7 @@ import cattrs
 import yaml
 
 from dsl._util import config as strict
+from dsl._util.defaults import RECIPES, recipe_names
 from dsl.data.bpe import size_of
 from dsl.data.documents import Kind
 from dsl.families.base import Family
@@ -76,15 +77,12 @@ class Recipe:
     """Overrides that make the run a quick test."""
 
 
-RECIPES = Path(__file__).parents[1] / "recipes"
-
-
 def find(name: str) -> Path:
     """Return the file of a recipe, given its path or the name of a bundled recipe."""
     for path in (Path(name).expanduser(), RECIPES / f"{name}.yaml"):
         if path.is_file():
             return path
-    known = ", ".join(sorted(path.stem for path in RECIPES.glob("*.yaml")))
+    known = ", ".join(recipe_names())
     raise FileNotFoundError(f"no recipe {name!r}; expected a YAML file or one of {known}")
 
 

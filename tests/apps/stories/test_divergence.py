@@ -13,7 +13,7 @@ from dsl.checkpoints.loading import Model
 from dsl.core import oracle
 from dsl.core.streams import stream
 from dsl.data.tokenizers import bracketed, characters
-from dsl.evaluation.causal_judge import Teacher
+from dsl.evaluation.judges import Teacher
 from dsl.families.dsl import DSL
 from dsl.families.registry import FAMILIES
 from dsl.models.ar import ArModel, ArShape

@@ -364,7 +364,7 @@ class TestRemasking:
             last(PrismLoop(2), network, free(torch.zeros(1, 4, dtype=torch.long)))
 
     def test_a_network_without_quality_is_refused(self) -> None:
-        with pytest.raises(ValueError, match="networks that rate their tokens"):
+        with pytest.raises(ValueError, match="a network that rates its tokens"):
             last(Prism(2), CYCLE, State.blank(1, 7))
 
 

