@@ -26,7 +26,7 @@ class JudgeSettings:
     reference: str = ""
     """Corpus of real text: a name (see `dsl data`) or a file. A benchmark has its own."""
     split: str = "test"
-    """Split of the corpus."""
+    """Split of the reference corpus."""
     features: str = "minilm"
     """Feature model of MAUVE: minilm, a directory such as GPT-2 Large's, or none."""
     judge: str = "smollm2"
