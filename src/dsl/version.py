@@ -1,3 +1,3 @@
-"""The version, by itself, so that whoever records it need not import the front door."""
+"""The version, in its own file, so that it can be read without importing the whole package."""
 
 __version__ = "0.3.0"

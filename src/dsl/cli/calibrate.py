@@ -12,7 +12,7 @@ from dsl.cli.options import CorpusOptions, parse
 
 @dataclass(frozen=True, kw_only=True)
 class Options(CorpusOptions):
-    """Measure calibration under teacher forcing: ECE, reliability, risk-coverage, temperature.
+    """Measure calibration on corrupted held-out text: ECE, reliability, risk-coverage, temperature.
 
     One half of the blocks fits a temperature; the other half is evaluated at T = 1 and at that T.
 

@@ -26,7 +26,7 @@ class Options(JudgeSettings):
     results.json, a Markdown table and the figure. Settings that differ between rows (temperature,
     top-p, calls, training) are listed, with a warning if the difference comes from a default.
 
-    Example: dsl compare text8-tiny/mdlm@T text8-tiny/edm@T --out comparison --steps 16 64
+    Example: dsl compare text8-tiny/mdlm@T text8-tiny/edm@T --reference text8-prefix --out grid
     """
 
     cells: tyro.conf.Positional[tuple[str, ...]]
@@ -36,7 +36,7 @@ class Options(JudgeSettings):
     steps: tuple[int, ...] = (8, 16, 32, 64, 128)
     """Values of T."""
     seeds_drawn: int = 3
-    """Number of seeds: 0, 1, …"""
+    """Number of sampling seeds: 0, 1, …"""
     n: Annotated[int, tyro.conf.arg(aliases=["-n"])] = 256
     """Samples per cell."""
     length: int | None = None

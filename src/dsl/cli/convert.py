@@ -1,4 +1,4 @@
-"""`dsl convert`: convert a pretrained model to a DSL model."""
+"""`dsl convert`: convert a pretrained model, or change its vocabulary or precision."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from dsl.cli.options import parse
 
 @dataclass(frozen=True)
 class Options:
-    """Convert a pretrained model to a DSL model that can be sampled, scored and fine-tuned.
+    """Convert a pretrained model to one that can be sampled, scored and fine-tuned.
 
     For mdlm, SOURCE is a directory with model.safetensors, a .safetensors file, a hub id such as
     kuleshov-group/mdlm-owt, a Lightning .ckpt (its EMA weights are preferred), or an MDLM model of
@@ -39,7 +39,7 @@ class Options:
     """
 
     system: tyro.conf.Positional[Literal["mdlm", "llama", "alphabet", "masked", "float16"]]
-    """Type of source, or of conversion."""
+    """The conversion: mdlm, llama, alphabet, masked or float16."""
     source: tyro.conf.Positional[str]
     """Checkpoint: a directory, a file, a hub id, or the name of a bundled model."""
     out: tyro.conf.Positional[Path]

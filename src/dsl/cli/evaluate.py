@@ -34,7 +34,7 @@ class Options(JudgeSettings):
     measures samples with a benchmark of their own: moses takes SMILES and measures validity,
     uniqueness, novelty, diversity, and distance to its test sets (extra molecules).
 
-    Example: dsl evaluate samples.jsonl --out result.json
+    Example: dsl evaluate samples.jsonl --reference text8-prefix --out result.json
     """
 
     choices: ClassVar[dict[str, str]] = {

@@ -1,4 +1,4 @@
-"""`dsl reproduce figure`: draw training curves, trade-offs, paths or the geometry."""
+"""`dsl reproduce figure`: draw curves, trade-offs, paths, an animation or the geometry."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from dsl.cli.options import parse
 
 @dataclass(frozen=True)
 class Options:
-    """Draw a figure from result files or, for geometry, from a model.
+    """Draw a figure from result files or, for writing and geometry, from a model.
 
     curves: validation loss against training tokens, from run directories. tradeoff: quality against
     denoiser calls, from the results.json of `dsl compare`. paths: the SNR of every token at every
@@ -25,11 +25,11 @@ class Options:
     several paths, as SVG. geometry: the converter's output for γ times a token's embedding, from a
     DSL model (the paper's figure 2).
 
-    Example: dsl reproduce figure tradeoff comparison/results.json --out tradeoff.pdf
+    Example: dsl reproduce figure tradeoff grid/results.json --out tradeoff.pdf
     """
 
     what: tyro.conf.Positional[Literal["curves", "tradeoff", "paths", "writing", "geometry"]]
-    """Figure to draw."""
+    """Figure to draw: curves, tradeoff, paths, writing or geometry."""
     sources: tyro.conf.Positional[tuple[Path, ...]]
     """Run directories, one results.json, traces, or a model."""
     out: Path

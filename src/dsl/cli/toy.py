@@ -1,4 +1,4 @@
-"""`dsl reproduce toy`: localize the cyclic toy, and compare the samples with the exact law."""
+"""`dsl reproduce toy`: sample the cyclic toy, and compare with the exact distribution."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Options:
-    """Show the cyclic toy localize, and compare the samples with the exact distribution.
+    """Sample the cyclic toy step by step, and compare the samples with the exact distribution.
 
     Example: dsl reproduce toy --size 7
     """
@@ -33,7 +33,7 @@ class Options:
     steps: int = 200
     """Euler-Maruyama steps from SNR 0 to 25."""
     draws: int = 2000
-    """Number of sequences; the first is displayed while it localizes."""
+    """Number of sequences; the first is displayed at every step."""
     seed: int = 0
     """Random seed."""
 

@@ -20,7 +20,7 @@ from dsl.core.types import MASK, Codebook, Logits, Mask, Noisy, Rows, Tokens
 
 @dataclass(frozen=True)
 class Endpoints:
-    """A state known to sit at the two ends of every SNR path: 0, or γ_max x_v without noise.
+    """A state whose tokens are all at an end of their SNR path: 0, or γ_max x_v without noise.
 
     It stores b x l integers instead of b x l x d floats, and a denoiser may use a lookup table
     for it.

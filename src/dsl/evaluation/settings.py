@@ -26,7 +26,7 @@ class JudgeSettings:
     reference: str = ""
     """Corpus of real text: a name (see `dsl data`) or a file. A benchmark has its own."""
     split: str = "test"
-    """Split of the corpus."""
+    """Split of the reference corpus."""
     features: str = "minilm"
     """Feature model of MAUVE: minilm, a directory such as GPT-2 Large's, or none."""
     judge: str = "smollm2"
@@ -39,7 +39,7 @@ class JudgeSettings:
     resamples: int = 5
     """Bootstrap resamples of MAUVE, and of distances between sets of molecules."""
     novelty: int = 16
-    """Tokens in an n-gram of novelty."""
+    """Length of the n-grams for novelty, in tokens."""
     device: str = "cpu"
     """Device of the networks, such as cuda:0."""
     cache: Path | None = None

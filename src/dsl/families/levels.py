@@ -21,7 +21,7 @@ from dsl.core.types import MASK, Mask, Tokens
 from dsl.data.document_ends import Ends, padding
 
 LADDER = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 50.0, 80.0, 100.0)
-"""SNRs from nearly nothing to nearly clean; 50 and above are where refinement decides."""
+"""SNRs from almost masked to almost clean. Refinement decides at 50 and above."""
 
 
 @runtime_checkable
@@ -42,7 +42,7 @@ class Level(Protocol):
 
 @dataclass(frozen=True)
 class Masked:
-    """Predict masked positions of random number, as in ROAR."""
+    """Mask a random number of positions and predict them, as in ROAR."""
 
     label: ClassVar[str] = "masked"
 

@@ -40,7 +40,7 @@ class WarpOptions:
 
 
 class Warp(nn.Module):
-    """The running loss by quantile, and the law that follows from it; the given one at first."""
+    """The running loss by quantile, and the law learned from it, which starts as the given one."""
 
     losses: Tensor
     counts: Tensor

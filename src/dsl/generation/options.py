@@ -42,7 +42,7 @@ class DrawOptions:
     seed: int = 0
     """Random seed. The seed and a sequence's index determine its text."""
     batch_size: int = 32
-    """Sequences drawn side by side."""
+    """Sequences per batch."""
 
     def check(self) -> None:
         """Reject invalid values."""
@@ -67,10 +67,10 @@ class SampleOptions(DrawOptions):
     suffix: str = ""
     """Text that every sequence ends with."""
     match: str | None = None
-    """A regular expression that every whole text matches. Use a sampler that draws one token at a
-    time, such as roar or causal (extra match)."""
+    """A regular expression that every text must match as a whole. Use a sampler that draws one
+    token at a time, such as roar or causal (extra match)."""
     stride: int | None = None
-    """Write texts longer than the model: move its window on by this many tokens at a time."""
+    """Write texts longer than the model: move its window by this many tokens at a time."""
 
     def check(self) -> None:
         """Reject invalid values."""
@@ -89,8 +89,7 @@ class InfillOptions(DrawOptions):
     """How to fill gaps."""
 
     sampler: str = "roar"
-    """The sampler, with its steps, or a YAML file. Gaps are short: one token at a time costs
-    little."""
+    """The sampler, with its steps, or a YAML file. The default draws one token at a time."""
     ending: Ending = "unknown"
     """For models of documents, what follows the text: unknown tokens that are not returned, the end
     of the document (here), or a continuation by the model (open)."""

@@ -1,4 +1,4 @@
-"""An estimate of -log P with its error: replicates first, so that the error is honest."""
+"""Estimates of -log P, with standard errors from independent replicates."""
 
 from __future__ import annotations
 
@@ -158,7 +158,7 @@ prior, and may lie on either side of it if not."""
 
 @runtime_checkable
 class Estimator(Protocol):
-    """A way to find -log P."""
+    """An estimator of -log P."""
 
     @property
     def label(self) -> str:

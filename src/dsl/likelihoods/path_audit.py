@@ -21,12 +21,12 @@ class Audit:
 
     spread: float
     stderr: float
-    """Of that difference, paired by sequence."""
+    """Standard error of the spread, paired by sequence."""
     between: tuple[str, str]
 
     @property
     def z(self) -> float:
-        """The spread in standard errors; the largest of several pairs, so 3 is not much."""
+        """The spread in standard errors. It is the largest of several pairs: 3 is weak evidence."""
         if self.stderr == 0:
             return 0.0 if self.spread == 0 else math.inf
         return self.spread / self.stderr

@@ -11,7 +11,7 @@ from dsl.models.rotary import Rotary
 
 
 class EncoderBlock(nn.Module):
-    """Attention and a feed-forward layer, each behind a norm and around a residual."""
+    """Attention and a feed-forward layer, each with a pre-norm and a residual connection."""
 
     def __init__(self, dim: int, heads: int, dropout: float, *, causal: bool = False) -> None:
         super().__init__()

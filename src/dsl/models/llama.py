@@ -84,7 +84,7 @@ class Norm(nn.RMSNorm):
 
 
 class LlamaBlock(nn.Module):
-    """Attention and a gated feed-forward layer, each behind a norm and around a residual."""
+    """Attention and a gated feed-forward layer, each with a pre-norm and a residual."""
 
     def __init__(self, dim: int, heads: int, dropout: float, options: LlamaOptions) -> None:
         super().__init__()

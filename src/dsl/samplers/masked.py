@@ -88,7 +88,7 @@ class Never:
 
 @dataclass(frozen=True)
 class ForwardBackward:
-    """FB: undo as much of the forward process as the step had done, σ = (α_s - α_t)/α_t."""
+    """FB: remask as many tokens as α gains in the step, on average: σ = (α_s - α_t)/α_t."""
 
     official: bool = False
     """Do not cap σ at σ_max, as ReMDM's code does not. They differ in the last step, where σ_max

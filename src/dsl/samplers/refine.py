@@ -41,7 +41,7 @@ class Commit:
 
 @dataclass(frozen=True)
 class Refine:
-    """Remask the most uncertain tokens and draw them anew, fewer and fewer of them.
+    """Remask the most uncertain tokens and redraw them, fewer in every step.
 
     The share starts at the mean uncertainty of the sequence, between r_min and r_max, and falls
     to r_end by a cosine. Uncertainty is 1 - max_v p(v), from the last forward, without temperature.

@@ -58,8 +58,8 @@ class Reveal:
 class FirstHitting:
     """MDLM in T steps with every position's reveal step drawn up front.
 
-    A position is hit at a time τ ~ U(0, 1), in the step whose interval holds τ: the law of the
-    T-step ancestral sampler, with one forward for each step that is not empty.
+    A position is revealed at a time τ ~ U(0, 1), in the step whose interval contains τ. This is the
+    distribution of the T-step ancestral sampler, with one call for each non-empty step.
     """
 
     num_steps: int

@@ -1,1 +1,1 @@
-"""Other systems on the same blocks, one file each: process, network, objective, bound, sampler."""
+"""Other systems with the same network blocks, one file each, from noise process to sampler."""
