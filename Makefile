@@ -23,16 +23,16 @@ demo: $(LIGHT)
 test: check
 
 check: lint types layers
-	$(BIN)/pytest -n 2 -m "not slow"
+	$(BIN)/pytest -n 2 --dist worksteal -m "not slow"
 
 test-slow: $(READY)
-	$(BIN)/pytest -n 2 -m slow
+	$(BIN)/pytest -n 2 --dist worksteal -m slow
 
 # What is computed must hold with the kernels of other CPUs too: plain ones, and those of AVX2.
 NUMERICAL := models likelihoods samplers families training apps/zoo core
 test-cpus: $(READY)
-	ATEN_CPU_CAPABILITY=default $(BIN)/pytest -n 2 -m "not slow" $(NUMERICAL:%=tests/%)
-	ATEN_CPU_CAPABILITY=avx2 ONEDNN_MAX_CPU_ISA=AVX2 $(BIN)/pytest -n 2 -m "not slow" $(NUMERICAL:%=tests/%)
+	ATEN_CPU_CAPABILITY=default $(BIN)/pytest -n 2 --dist worksteal -m "not slow" $(NUMERICAL:%=tests/%)
+	ATEN_CPU_CAPABILITY=avx2 ONEDNN_MAX_CPU_ISA=AVX2 $(BIN)/pytest -n 2 --dist worksteal -m "not slow" $(NUMERICAL:%=tests/%)
 
 lint: $(READY)
 	$(BIN)/ruff check .
