@@ -54,7 +54,8 @@ SMALLER = {
     r"(?<=^dsl sample -n 4 --sampler remdm-loop@)\d+": "8",
     r"(?<=--limit )\d\d\d+": "4",
     r"(?<=--budget )\d\d+": "16",
-    r"^dsl (evaluate|compare) (.*)": r"dsl \1 \2 --features none --judge none",
+    r"^dsl (evaluate(?! repair| divergence)|compare) (.*)": r"dsl \1 \2 --features none "
+    "--judge none",
     r"(?<=--length )128": "16",
     r"(?<=--steps )8 16( 32)?( 64)?( 128)?": "1 2",
     r"^dsl compare (.*)": r"dsl compare \1 -n 4 --seeds-drawn 2",

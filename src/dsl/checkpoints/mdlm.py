@@ -299,7 +299,7 @@ def _fill(state: dict[str, Tensor]) -> MDLM:
     """Build the network from the shapes of its tensors and load them."""
     wanted = {*_parameter_order(state), "rotary_emb.inv_freq"}
     faults = [f"missing {name}" for name in sorted(wanted - set(state))]
-    faults += [f"unexpected {name}" for name in sorted(set(state) - wanted)]
+    faults += [f"unexpected {ascii(name)[1:-1]}" for name in sorted(set(state) - wanted)]
     if faults:
         more = f"; and {len(faults) - 5} more" if faults[5:] else ""
         raise ValueError(f"this is not an MDLM checkpoint: {'; '.join(faults[:5])}{more}")

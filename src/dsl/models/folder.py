@@ -158,7 +158,7 @@ def _recorded(directory: Path) -> str | None:
 def _faults(tensors: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> list[str]:
     """List tensors that are missing, extra, not finite, or of a wrong shape or type."""
     faults = [f"missing {name}" for name in expected if name not in tensors]
-    faults += [f"unexpected {name}" for name in tensors if name not in expected]
+    faults += [f"unexpected {ascii(name)[1:-1]}" for name in tensors if name not in expected]
     for name, tensor in expected.items():
         if name not in tensors:
             continue
