@@ -12,6 +12,7 @@ from typing import Annotated, Any
 import tyro
 
 from dsl._util.validate import LENGTHS, within
+from dsl._util.words import counted
 from dsl.cli.options import parse
 from dsl.evaluation import JudgeSettings
 
@@ -80,7 +81,7 @@ def main(arguments: Sequence[str]) -> None:
         def drawn(done: int, total: int) -> None:
             bar.reach(done, total, "drawing")
             if done and not bar.console.is_terminal:
-                bar.console.print(f"sampled {done} of {total} cells")
+                bar.console.print(f"sampled {done} of {counted(total, 'cell')}")
 
         found = compare(
             grid,

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import tyro
 
 from dsl._util.validate import LENGTHS, SEEDS, within
+from dsl._util.words import counted
 from dsl.cli.options import CorpusOptions, parse
 
 if TYPE_CHECKING:
@@ -174,7 +175,10 @@ def chosen_on(options: Options, spare: int) -> str:
     """Describe how Γ was chosen."""
     if options.cutoff is not None:
         return "given"
-    return f"{min(16, spare)} blocks that are not scored" if spare else "the scored blocks"
+    if not spare:
+        return "the scored blocks"
+    n = min(16, spare)
+    return f"{counted(n, 'block')} that {'is' if n == 1 else 'are'} not scored"
 
 
 def show(result: dict[str, Any]) -> None:
@@ -209,8 +213,9 @@ def show(result: dict[str, Any]) -> None:
             shown = text["text"] if len(text["text"]) <= 48 else f"{text['text'][:47]}…"
             each.add_row(shown, str(text["tokens"]), f"{bits:.4f} ± {error:.4f}")
         console.print(each)
-    length = "" if result["length"] is None else f" of {result['length']} tokens"
-    console.print(f"{result['sequences']} blocks{length}, {result['tokens']} tokens scored")
+    length = "" if result["length"] is None else f" of {counted(result['length'], 'token')}"
+    blocks, tokens = counted(result["sequences"], "block"), counted(result["tokens"], "token")
+    console.print(f"{blocks}{length}, {tokens} scored")
     if "floor" in result:
         least = result["floor"]
         console.print(
