@@ -51,6 +51,21 @@ class TestRuns:
         ours, theirs = weights(tmp_path / "cut"), weights(tmp_path / "whole")
         assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
 
+    def test_settings_that_leave_the_weights_alone_may_change(
+        self, finished: Path, copied: Path, cache: Path
+    ) -> None:
+        shutil.rmtree(copied / "checkpoints/step-00000012")
+        often = ("validate_every", "save_every", "log_every")
+        changes = settings(*(f"trainer.{name}=4" for name in often), "trainer.keep=3")
+        assert train(copied, cache, *changes) == 0
+        ours, theirs = weights(copied), weights(finished)
+        assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
+        resumed = events(copied)[len(events(finished)) :]
+        assert [e["step"] for e in resumed if "validation" in e] == [8, 12]
+        steps = sorted(path.name[-2:] for path in (copied / "checkpoints").iterdir())
+        assert steps == ["06", "08", "12"]
+        assert recipes.read(copied / "recipe.yaml").trainer.save_every == 4
+
     def test_a_truncated_checkpoint_is_skipped_with_a_warning(
         self, finished: Path, copied: Path, cache: Path, capsys: pytest.CaptureFixture[str]
     ) -> None:

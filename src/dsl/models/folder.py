@@ -77,15 +77,25 @@ def read_config(directory: Path) -> dict[str, Any]:
 def _read(directory: Path) -> dict[str, Any]:
     path = directory / CONFIG
     if not path.is_file():
-        within = [directory / "model", *sorted(directory.glob("checkpoints/step-*"), reverse=True)]
-        nearest = next((inner for inner in within if (inner / CONFIG).is_file()), None)
-        hint = f"; did you mean {nearest}?" if nearest else ""
-        raise FileNotFoundError(f"{directory} is not a checkpoint: it has no {CONFIG}{hint}")
+        raise FileNotFoundError(_absent(directory, CONFIG))
     config = parse_json(path.read_bytes(), str(path), unique=True)
     if not isinstance(config, dict):
         raise ValueError(f"{path} must hold one JSON object, got {type(config).__name__}")
     _require_possible(config, path)
     return config
+
+
+def _absent(directory: Path, file: str) -> str:
+    """Say that a directory is not a checkpoint, and where its training run has one."""
+    run = directory.parent if directory.name == "model" else directory
+    if (run / "model" / file).is_file():
+        return f"{directory} is a training run: use its model, {run / 'model'}"
+    steps = [path for path in sorted(run.glob("checkpoints/step-*")) if (path / file).is_file()]
+    if steps:
+        return f"{run} is a training run that has not finished: use {steps[-1]}"
+    if (run / "recipe.yaml").is_file():
+        return f"{run} is a training run that has not finished and has no checkpoint yet"
+    return f"{directory} is not a checkpoint: it has no {file}"
 
 
 def _require_possible(config: dict[str, Any], path: Path) -> None:
@@ -127,7 +137,7 @@ def load_tensors(directory: Path, model: nn.Module, *, fresh: Sequence[str] = ()
     """
     path = directory / WEIGHTS
     if not path.is_file():
-        raise FileNotFoundError(f"{directory} is not a checkpoint: it has no {WEIGHTS}")
+        raise FileNotFoundError(_absent(directory, WEIGHTS))
     try:
         with safe_open(path, framework="pt") as stored:
             tensors = {name: stored.get_tensor(name) for name in stored.keys()}  # noqa: SIM118

@@ -36,6 +36,8 @@ from dsl.training.recipe import Recipe
 from dsl.training.trainer import Trainer
 
 RECIPE, DATA, MODEL, LOG = "recipe.yaml", "data.json", "model", "log.jsonl"
+FREE = ("steps", "validate_every", "save_every", "keep", "log_every")
+"""Fields of the trainer that may change when a run resumes."""
 HELD_OUT = "validation split of the corpus"
 
 
@@ -216,12 +218,13 @@ class Run:
 def require_same(out: Path, recipe: Recipe) -> None:
     """Raise an error if a directory holds something else or a run of another recipe.
 
-    The number of steps may change, and so may a precision that was chosen automatically.
+    Settings that do not change a step may change, and so may a precision that was chosen
+    automatically.
     """
     path = out / RECIPE
     if path.exists():
         before = recipes.read(path)
-        free: dict[str, Any] = {"steps": recipe.trainer.steps}
+        free: dict[str, Any] = {name: getattr(recipe.trainer, name) for name in FREE}
         if before.trainer.precision == "auto" or (out / PRECISION).exists():
             free["precision"] = recipe.trainer.precision
         same = replace(before, trainer=replace(before.trainer, **free))
