@@ -145,12 +145,17 @@ def load_tensors(directory: Path, model: nn.Module, *, fresh: Sequence[str] = ()
         raise ValueError(f"{path} cannot be read: {error}") from error
     own = model.state_dict()
     tensors = {n: t for n, t in own.items() if n.startswith(tuple(fresh))} | tensors
-    faults = _faults(tensors, own)
-    if faults:
-        shown = "; ".join(faults[:5]) + (f"; and {len(faults) - 5} more" if faults[5:] else "")
+    if shown := _faults(tensors, own):
         raise ValueError(f"{path} does not fit its {CONFIG}: {shown}")
     if (wanted := _recorded(directory)) is not None and wanted != digest(path):
         raise ValueError(f"the weights in {path} have changed since they were written")
+    model.load_state_dict(tensors)
+
+
+def fill(model: nn.Module, tensors: Mapping[str, Tensor]) -> None:
+    """Fill a model from tensors, with an error unless every one fits exactly."""
+    if shown := _faults(tensors, model.state_dict()):
+        raise ValueError(shown)
     model.load_state_dict(tensors)
 
 
@@ -165,8 +170,8 @@ def _recorded(directory: Path) -> str | None:
     return found if isinstance(found, str) else None
 
 
-def _faults(tensors: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> list[str]:
-    """List tensors that are missing, extra, not finite, or of a wrong shape or type."""
+def _faults(tensors: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> str:
+    """Name the first tensors that are missing, extra, not finite, or of a wrong shape or type."""
     faults = [f"missing {name}" for name in expected if name not in tensors]
     faults += [f"unexpected {name}" for name in tensors if name not in expected]
     for name, tensor in expected.items():
@@ -180,4 +185,4 @@ def _faults(tensors: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> li
             faults.append(f"{name} is of type {found.dtype}, expected {tensor.dtype}")
         elif found.is_floating_point() and not found.float().isfinite().all():
             faults.append(f"{name} holds values that are not finite")
-    return faults
+    return "; ".join(faults[:5]) + (f"; and {len(faults) - 5} more" if faults[5:] else "")
