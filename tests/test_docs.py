@@ -34,7 +34,7 @@ EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 FRONT = PAGES[0]
 TYPED = [FRONT, *(pytest.param(page, marks=pytest.mark.slow) for page in PAGES[1:])]
 """The front door is tried with every test; the other pages, which take minutes, with the slow."""
-TUNED = "dsl train text8-tiny(-finetune)? --init (runs/mdlm-dsl|text8-tiny)"
+TUNED = "dsl train text8-tiny(?:-finetune)? --init (?:runs/mdlm-dsl|text8-tiny)"
 SHORT = " --set trainer.batch=2 --set trainer.steps=2 --set data.validation=2"
 SMALLER = {
     r"^dsl data moses": "dsl data benzenes",
@@ -45,7 +45,7 @@ SMALLER = {
     r"(?<= )stories(-15000)?(?= |$)": "stories-40",
     r"\b(text8-prefix|english)\b(?!-)": "python-docs",
     rf"^({TUNED})": rf"\1{SHORT}",
-    r"(?<=text8-tiny-finetune )": "--set data.corpus=python-docs ",
+    r"^(dsl train text8-tiny-finetune .*)": r"\1 --set data.corpus=python-docs",
     rf"^(?!{TUNED})dsl train (\S+)(?!\S| --smoke)": r"dsl train \1 --smoke",
     r" --init (mdlm-owt|runs/start(-dsl)?|runs/english-(start|masked))(?= |$)": "",
     r" --set data\.corpus=stories-\d+": "",

@@ -25,7 +25,8 @@ class Options(JudgeSettings):
     text8-tiny-ar/causal. Every cell is sampled with every seed. Finished cells are reused, so the
     same command resumes an interrupted comparison. OUT receives the samples, one result per cell,
     results.json, a Markdown table and the figure. Settings that differ between rows (temperature,
-    top-p, calls, training) are listed, with a warning if the difference comes from a default.
+    top-p, calls for equal steps, training) are listed, with a warning if the difference comes from
+    a default.
 
     Example: dsl compare text8-tiny/mdlm@T text8-tiny/edm@T --reference text8-prefix --out grid
     """

@@ -14,6 +14,8 @@ from dsl._util import files
 from dsl._util.validate import LENGTHS, SEEDS, within
 from dsl.cli.options import parse
 
+FORMATS = (".svg", ".pdf", ".png", ".jpg", ".eps")
+
 
 @dataclass(frozen=True)
 class Options:
@@ -48,6 +50,11 @@ class Options:
     def check(self) -> None:
         """Reject invalid values."""
         within(self, length=LENGTHS, seed=SEEDS)
+        if self.out.suffix not in FORMATS:
+            raise ValueError(
+                f"--out must end in one of {', '.join(FORMATS)}, which sets the format; "
+                f"got {self.out}"
+            )
 
 
 def main(arguments: Sequence[str]) -> None:
