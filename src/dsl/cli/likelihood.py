@@ -228,9 +228,9 @@ def show(result: dict[str, Any]) -> None:
         each = Table("text", "tokens", f"bits per token, {first}", box=SIMPLE_HEAD)
         for text in texts:
             bits, error = text["bits_per_token"][label], text["stderr"][label]
-            each.add_row(
-                Text(beginning(text["text"])), str(text["tokens"]), f"{bits:.4f} ± {error:.4f}"
-            )
+            shown = Text(beginning(text["text"]))  # brackets are not markup
+            each.add_row(shown, str(text["tokens"]), f"{bits:.4f} ± {error:.4f}")
+        each.columns[0].no_wrap = True
         console.print(each)
     length = "" if result["length"] is None else f" of {counted(result['length'], 'token')}"
     blocks, tokens = counted(result["sequences"], "block"), counted(result["tokens"], "token")
