@@ -40,7 +40,7 @@ def test_the_suffix_sets_the_format(
         out = tmp_path / name
         assert main(["reproduce", "figure", "curves", str(run), "--out", str(out)]) == 1
         error = capsys.readouterr().err
-        assert "--out must end in one of .svg, .pdf, " in error and error.count("\n") == 1
+        assert "--out must end in one of ." in error and error.count("\n") == 1
         assert not out.exists()
 
 
