@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import io
 import json
 import re
@@ -33,7 +34,8 @@ EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 FRONT = PAGES[0]
 TYPED = [FRONT, *(pytest.param(page, marks=pytest.mark.slow) for page in PAGES[1:])]
 """The front door is tried with every test; the other pages, which take minutes, with the slow."""
-TUNED = "dsl train text8-tiny-finetune --init runs/mdlm-dsl"
+TUNED = "dsl train text8-tiny(?:-finetune)? --init (?:runs/mdlm-dsl|text8-tiny)"
+SHORT = " --set trainer.batch=2 --set trainer.steps=2 --set data.validation=2"
 SMALLER = {
     r"^dsl data moses": "dsl data benzenes",
     r" --judge moses": " --reference benzenes",
@@ -42,8 +44,8 @@ SMALLER = {
     "--length 32",
     r"(?<= )stories(-15000)?(?= |$)": "stories-40",
     r"\b(text8-prefix|english)\b(?!-)": "python-docs",
-    rf"^{TUNED}": f"{TUNED} --set trainer.batch=2 --set trainer.steps=2 --set data.validation=2 "
-    "--set data.corpus=python-docs",
+    rf"^({TUNED})": rf"\1{SHORT}",
+    r"^(dsl train text8-tiny-finetune .*)": r"\1 --set data.corpus=python-docs",
     rf"^(?!{TUNED})dsl train (\S+)(?!\S| --smoke)": r"dsl train \1 --smoke",
     r" --init (mdlm-owt|runs/start(-dsl)?|runs/english-(start|masked))(?= |$)": "",
     r" --set data\.corpus=stories-\d+": "",
@@ -103,13 +105,37 @@ def test_there_is_something_to_type() -> None:
     assert EXAMPLES
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.stem)
+@pytest.mark.parametrize("page", TYPED, ids=lambda page: page.stem)
 def test_python_blocks_run(page: Path, capsys: pytest.CaptureFixture[str], elsewhere: Path) -> None:
     namespace: dict[str, object] = {}
     for block in blocks(page, "python"):
-        exec(compile(block, page.name, "exec", dont_inherit=True), namespace)
-        assert capsys.readouterr().out
+        printed = [shown for shown in typed(block, namespace, capsys) if shown]
+        assert printed, block
+
+
+def typed(
+    block: str, namespace: dict[str, object], capsys: pytest.CaptureFixture[str]
+) -> Iterator[str]:
+    """Run a block and yield what each statement prints.
+
+    A comment line directly after a `print(...)` must be its output.
+    """
+    lines = [*block.splitlines(), ""]
+    for statement in ast.parse(block).body:
+        exec(compile(ast.Module([statement], []), "block", "exec", dont_inherit=True), namespace)
+        printed = capsys.readouterr().out
+        after = lines[statement.end_lineno or 0]
+        if ast.unparse(statement).startswith("print(") and after.startswith("#"):
+            assert printed == after.removeprefix("# ") + "\n"
+        yield printed
+
+
+def test_outputs_in_comments_are_compared(capsys: pytest.CaptureFixture[str]) -> None:
+    right = "print(1 + 1)\n# 2\n# The next is not compared.\nprint(3)\n\n# 4\nprint(\n    5\n)"
+    assert list(typed(right, {}, capsys)) == ["2\n", "3\n", "5\n"]
+    for wrong in ("print(2)\n# 3", "print(2)\n#2 ", "print('2\\n3')\n# 2"):
+        with pytest.raises(AssertionError):
+            list(typed(wrong, {}, capsys))
 
 
 @pytest.mark.timeout(1800)  # the page on evaluation takes two minutes alone

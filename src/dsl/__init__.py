@@ -6,7 +6,7 @@
     >>> z = dsl.observe(x, x.new_full(x.shape[:2], 4.0))    # seen at SNR 4
     >>> logits = oracle(z)                                  # no time, no noise level
 
-Use a model:        load, Model, generate, infill, correct, likelihood
+Use a model:        load, Model, generate, infill, posterior, correct, likelihood
 Train and measure:  train, calibrate, evaluate, compare
 Hints:              Known, Unknown, Confident, Allowed, NBest, Observed, Evidence, given
 Sample step by step: sampler, Sampler, State, Streams
@@ -69,6 +69,7 @@ if TYPE_CHECKING:
     from dsl.evaluation import likelihood as likelihood
     from dsl.generation import generate as generate
     from dsl.generation import infill as infill
+    from dsl.generation import posterior as posterior
     from dsl.models import DSLModel as DSLModel
     from dsl.models import ModelConfig as ModelConfig
     from dsl.samplers import Sampler as Sampler

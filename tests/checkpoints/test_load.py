@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from dataclasses import fields
 from pathlib import Path
@@ -104,15 +105,26 @@ def test_a_bundled_mdlm_is_converted_with_its_length_and_tokenizer(
 
 
 def test_a_run_is_not_its_model_but_says_where_that_is(tmp_path: Path) -> None:
-    for inner in ("checkpoints/step-00000001", "checkpoints/step-00000002"):
-        (tmp_path / inner).mkdir(parents=True)
-        (tmp_path / inner / "config.json").write_text("{}")
-    with pytest.raises(FileNotFoundError, match=r"did you mean .*step-00000002\?"):
-        dsl.load(tmp_path)
-    (tmp_path / "model").mkdir()
-    (tmp_path / "model" / "config.json").write_text("{}")
-    with pytest.raises(FileNotFoundError, match=r"did you mean .*model\?"):
-        dsl.load(tmp_path)
+    run = tmp_path / "run"
+    (run / "model").mkdir(parents=True)
+    with pytest.raises(FileNotFoundError, match=r"run is not a checkpoint: it has no config.json$"):
+        dsl.load(run)
+    (run / "recipe.yaml").write_text("")
+    (run / "model" / "tokenizer.json").write_text("{}")
+    for path in (run, run / "model"):
+        with pytest.raises(FileNotFoundError, match=r"run .*has not finished and has no checkp"):
+            dsl.load(path)
+    for step in ("step-00000001", "step-00000002"):
+        (run / "checkpoints" / step).mkdir(parents=True)
+        (run / "checkpoints" / step / "config.json").write_text("{}")
+    (run / "checkpoints" / "step-00000003").mkdir()
+    newest = re.escape(f"{run} is a training run that has not finished: use {run}/checkpoints/step")
+    for path in (run, run / "model"):
+        with pytest.raises(FileNotFoundError, match=rf"^{newest}-00000002$"):
+            dsl.load(path)
+    (run / "model" / "config.json").write_text("{}")
+    with pytest.raises(FileNotFoundError, match=r"run is a training run: use its model, .*model$"):
+        dsl.load(run)
 
 
 @pytest.mark.parametrize("name", KINDS)

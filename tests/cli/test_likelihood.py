@@ -11,9 +11,11 @@ import torch
 
 import dsl
 from dsl.checkpoints.loading import Model, load
+from dsl.cli.likelihood import Options, beginning, described
 from dsl.cli.main import main
 from dsl.core import oracle
 from dsl.core.streams import stream
+from dsl.evaluation import source_of
 from dsl.evaluation.scoring import score
 
 LETTERS = "abcdef"
@@ -94,6 +96,28 @@ def test_a_table_of_the_wrong_width_is_explained(
 def test_more_processes_than_blocks() -> None:
     empty = score(load("oracle:markov"), torch.zeros(0, 8, dtype=torch.long), cutoff=9.0)
     assert not empty.blocks and empty.kinds["roar"] == "bound"
+
+
+def test_cells_are_one_line_and_the_scored_blocks_are_named(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    path = tmp_path / "mine[0].jsonl"
+    texts = ["One\nday Tom ran.", "x" * 60]
+    path.write_text("\n".join(json.dumps({"text": text}) for text in texts))
+    quick = ("--only", "roar", "--budget", "4")
+    assert main(["likelihood", "stories-tiny", str(path), *quick]) == 0
+    out = capsys.readouterr().out
+    assert "One⏎day Tom ran." in out and out.count("xxx… ") == 1
+    assert sum("xxx" in line for line in out.splitlines()) == 1
+    assert f" tokens scored: from the beginning of {path}\n" in out
+    assert beginning("a\tb\r\nc") == "a⇥b␍⏎c"
+    for corpus, where in (("cyclic-7", "spread evenly over the test split of cyclic-7"),
+                          ("A BCDEFG", "the given text")):  # fmt: skip
+        assert described(options(corpus), source_of(corpus)) == where
+
+
+def options(corpus: str) -> Options:
+    return Options(model="oracle:cyclic-7", corpus=corpus)
 
 
 def test_the_table_for_people(capsys: pytest.CaptureFixture[str], corpus: Path) -> None:

@@ -40,9 +40,41 @@ def test_texts_are_printed(capsys: pytest.CaptureFixture[str]) -> None:
     assert DEFAULT_MODEL == loading.DEFAULT_MODEL
 
 
+def test_texts_that_may_have_several_lines_are_separated(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    job = ("sample", "--length", "8", "--sampler", "mdlm@2", "--batch-size", "2")
+    texts = json.loads(run(capsys, *job, "-n", "3", "--json"))["samples"]
+    assert run(capsys, *job, "-n", "3") == "\n---\n".join(texts) + "\n"
+    assert run(capsys, *job) == texts[0] + "\n"
+    gaps = tmp_path / "gaps.txt"
+    gaps.write_text("The [1] cat.\nThe [1] dog.\n")
+    first, line, second = run(capsys, "infill", "--file", str(gaps)).splitlines()
+    assert (first[-4:], line, second[-4:]) == ("cat.", "---", "dog.")
+
+
+@pytest.mark.parametrize("n", [1, 2])
+def test_numbers_agree_with_their_nouns(
+    n: int, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    ending = "" if n == 1 else "s"
+    job = ("sample", "-n", str(n), "--model", "oracle:two-bit", "--out", str(tmp_path / "s.jsonl"))
+    assert main(job) == 0
+    assert capsys.readouterr().err.startswith(f"{n} sequence{ending} in ")
+    read = tmp_path / "read.txt"
+    read.write_text(" ".join(["united {stetes|0.5}"] * n))
+    job = ("correct", str(read), "--model", "text8-tiny", "--out", str(tmp_path / "out.txt"))
+    assert main(job) == 0
+    assert f": {n} change{ending} in " in capsys.readouterr().err
+    read.write_text("AB\n" * n)
+    shown = run(capsys, "likelihood", "oracle:cyclic-2", str(read), "--only", "roar")
+    assert f"{n} block{ending} of 2 tokens, {2 * n} tokens scored" in shown
+
+
 def test_prompt_and_suffix(capsys: pytest.CaptureFixture[str]) -> None:
     text = run(capsys, "sample", "-n", "2", "--length", "9", "--prompt", "abc", "--suffix", "fe")
-    assert all(line.startswith("abc") and line.endswith("fe") for line in text.splitlines())
+    texts = text.removesuffix("\n").split("\n---\n")
+    assert all(text.startswith("abc") and text.endswith("fe") for text in texts)
 
 
 def test_the_run_as_json(capsys: pytest.CaptureFixture[str]) -> None:

@@ -48,14 +48,26 @@ def test_a_difference_that_was_chosen_is_only_named() -> None:
     assert not compared(("mdlm@64:temperature=0.8", 64.0), ("hybrid@16+32", 64.0))
 
 
-def test_calls_top_p_and_training_are_held_together() -> None:
+def test_top_p_and_training_are_held_together() -> None:
     cells = {
         Cell("text8-tiny", "a", "mdlm@64:top_p=0.9", 0): result("mdlm@64:top_p=0.9", 64.0),
         Cell("text8-tiny-20m", "b", "mdlm@32", 0): result("mdlm@32", 31.0),
     }
     models: dict[str, Model] = {name: load(name) for name in ("text8-tiny", "text8-tiny-20m")}
     settings = {found.setting for found in differences(cells, models)}
-    assert settings == {"top-p", "denoiser calls", "training tokens"}
+    assert settings == {"top-p", "training tokens"}
+
+
+def test_calls_are_listed_unless_they_differ_by_the_steps_asked_for() -> None:
+    assert not compared(("mdlm@64", 64.0), ("mdlm@32", 31.0), ("fb@32", 32.0))
+    for one, other in (
+        (("mdlm@64", 64.0), ("roar", 128.0)),
+        (("mdlm@64", 64.0), ("edm@64", 127.0)),
+        (("mdlm@48:temperature=0.8", 48.0), ("hybrid@16+32", 65.0)),
+    ):
+        (found,) = compared(one, other, (other[0].replace("@", "@1"), other[1]))
+        assert found.setting == "denoiser calls"
+        assert list(found.values.values())[:2] == [one[1], other[1]]
 
 
 @pytest.mark.parametrize(

@@ -208,7 +208,17 @@ def test_samples_stand_beside_real_text(
     assert result["protocol"]["reference_texts"] == 24
     assert list((cache / "features").glob("*.npy"))
     assert main(job) == 0
-    assert "held-out real text" in capsys.readouterr().out
+    shown = capsys.readouterr().out
+    assert "held-out real text" in shown and "MAUVE is unreliable" in shown
+
+
+def test_without_features_nothing_is_said_of_mauve(
+    samples: Path, cache: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    job = ["evaluate", str(samples), *judged(Path("none"), cache)]
+    assert main(job) == 0
+    shown = capsys.readouterr().out
+    assert "held-out real text" in shown and "MAUVE" not in shown
 
 
 @pytest.mark.slow

@@ -51,6 +51,21 @@ class TestRuns:
         ours, theirs = weights(tmp_path / "cut"), weights(tmp_path / "whole")
         assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
 
+    def test_settings_that_leave_the_weights_alone_may_change(
+        self, finished: Path, copied: Path, cache: Path
+    ) -> None:
+        shutil.rmtree(copied / "checkpoints/step-00000012")
+        often = ("validate_every", "save_every", "log_every")
+        changes = settings(*(f"trainer.{name}=4" for name in often), "trainer.keep=3")
+        assert train(copied, cache, *changes) == 0
+        ours, theirs = weights(copied), weights(finished)
+        assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
+        resumed = events(copied)[len(events(finished)) :]
+        assert [e["step"] for e in resumed if "validation" in e] == [8, 12]
+        steps = sorted(path.name[-2:] for path in (copied / "checkpoints").iterdir())
+        assert steps == ["06", "08", "12"]
+        assert recipes.read(copied / "recipe.yaml").trainer.save_every == 4
+
     def test_a_truncated_checkpoint_is_skipped_with_a_warning(
         self, finished: Path, copied: Path, cache: Path, capsys: pytest.CaptureFixture[str]
     ) -> None:
@@ -108,13 +123,44 @@ class TestRuns:
         assert main(["train", "text8-tiny-finetune", "--out", str(tmp_path)]) == 1
         assert "--init must name its initial weights" in capsys.readouterr().err
 
-    def test_weights_that_read_another_alphabet_are_refused(
+    def test_weights_of_another_shape_or_other_pieces_are_refused(
         self, tmp_path: Path, cache: Path, capsys: pytest.CaptureFixture[str]
     ) -> None:
-        assert train(tmp_path / "run", cache, "--init", "text8-tiny") == 1
+        assert train(tmp_path / "run", cache, "--init", "stories-tiny") == 1
         error = capsys.readouterr().err
-        assert "--init text8-tiny has 27 tokens, this corpus has 7" in error
-        assert "--set data.tokenizer=" in error
+        assert "--init stories-tiny does not fit the recipe's model: it has 2048 tokens" in error
+        assert "this corpus has 7, and they differ" in error and "--set data.tokenizer=" in error
+        wide = settings("model.n_blocks=6")
+        for name, changes, problem in (
+            ("text8-tiny", [], "blocks must be at least the model's 6, got 2"),
+            ("text8-tiny", wide, "has shape"),
+            ("text8-tiny-ar", wide, "text8-tiny-ar is not a DSL model"),
+        ):
+            assert train(tmp_path / "run", cache, "--init", name, *changes) == 1
+            error = capsys.readouterr().err
+            assert f"--init {name} does not fit the recipe's model: " in error and problem in error
+
+    def test_weights_of_another_alphabet_are_converted(
+        self, finished: Path, tmp_path: Path, cache: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        """As by `dsl convert alphabet`; a run cut in two is the same run, bit for bit."""
+        text = tmp_path / "mine.txt"
+        text.write_text("Gabe fed a bad cab. " * 60)
+        start, model = tmp_path / "start", str(finished / "model")
+        assert main(["convert", "alphabet", model, str(start), "--corpus", str(text)]) == 0
+        own = settings(f"data.corpus={text}", "optimizer.schedule=constant")
+        for out, init, steps in (
+            ("cut", model, 2), ("cut", model, 4), ("whole", model, 4), ("start", start, 4),
+        ):  # fmt: skip
+            steady = [*own, *settings(f"trainer.steps={steps}"), "--init", str(init)]
+            assert train(tmp_path / f"run-{out}", cache, *steady) == 0
+            said = " ".join(capsys.readouterr().err.split())
+            assert ("converted from its 7 characters to the 9 of" in said) == (init == model)
+        wanted = weights(tmp_path / "run-start")
+        for out in ("cut", "whole"):
+            found = weights(tmp_path / f"run-{out}")
+            assert all(torch.equal(found[name], wanted[name]) for name in wanted)
+        assert dsl.load(tmp_path / "run-cut" / "model").trained_on == (12 + 4) * 16 * 7
 
     def test_a_second_process_is_refused(
         self, tmp_path: Path, cache: Path, capsys: pytest.CaptureFixture[str]

@@ -10,12 +10,12 @@ import torch
 from tokenizers import Tokenizer
 
 from dsl._util import files
-from dsl.checkpoints.loading import bundled, directory, load
+from dsl.checkpoints.loading import Model, bundled, directory, load
 from dsl.checkpoints.mdlm import convert, parity, read
 from dsl.checkpoints.surgery import at_endpoints, localized, masked_parity
 from dsl.checkpoints.vocabulary import Ancestry, respelled
 from dsl.data.bpe import tokenizer_of
-from dsl.data.corpora import prepare
+from dsl.data.corpora import Corpus, prepare
 from dsl.data.sources import default_cache
 from dsl.data.tokenizers import TOKENIZER, decode
 from dsl.families.dsl import DSL
@@ -138,20 +138,45 @@ def convert_alphabet(
     """
     require_new(out)
     model, cache = load(source), cache or default_cache()
-    if not isinstance(model.denoiser, DSLModel) or model.tokenizer is None:
-        raise ValueError(f"{source} is not a DSL model with a tokenizer")
     text = prepare(corpus, cache)
     encoding = tokenizer_of(
         text, "characters", cache, kept=out / TOKENIZER, on_progress=lambda *_: None
     )
-    counts = Counter(text.read("train", COUNTED).decode("utf-8", errors="ignore"))
-    ancestry = Ancestry.of(_symbols(model.tokenizer), _symbols(encoding), counts)
-    made = respelled(model.denoiser, ancestry, blocks=blocks, length=length)
+    made = respell(model, encoding, text, blocks=blocks, length=length)
     DSL.write(made, out)
     _beside(model.weights or out, out)
     files.write_text(out / TOKENIZER, encoding.to_str(pretty=True))
     weights = sum(parameter.numel() for parameter in made.parameters())
     return Respelled(weights, made.vocab_size, model.vocab_size)
+
+
+def respell(
+    model: Model,
+    encoding: Tokenizer,
+    text: Corpus,
+    *,
+    blocks: int | None = None,
+    length: int | None = None,
+) -> DSLModel:
+    """Return a character model with the vocabulary of another tokenizer.
+
+    Args:
+        model: A DSL model of this package.
+        encoding: The new tokenizer.
+        text: The corpus whose character counts divide the probability of known characters.
+        blocks: Number of blocks; the model's if not given.
+        length: Maximum sequence length; the model's if not given.
+    """
+    if not isinstance(model.denoiser, DSLModel) or model.tokenizer is None:
+        raise ValueError(f"{model.name} is not a DSL model with a tokenizer")
+    counts = Counter(text.read("train", COUNTED).decode("utf-8", errors="ignore"))
+    ancestry = Ancestry.of(_symbols(model.tokenizer), _symbols(encoding), counts)
+    return respelled(model.denoiser, ancestry, blocks=blocks, length=length)
+
+
+def is_spelled(tokenizer: Tokenizer) -> bool:
+    """Return whether every token is one character."""
+    return all(len(symbol) == 1 for symbol in _symbols(tokenizer))
 
 
 def _symbols(tokenizer: Tokenizer) -> list[str]:

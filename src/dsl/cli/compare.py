@@ -12,6 +12,7 @@ from typing import Annotated, Any
 import tyro
 
 from dsl._util.validate import LENGTHS, within
+from dsl._util.words import counted
 from dsl.cli.options import parse
 from dsl.evaluation import JudgeSettings
 
@@ -24,7 +25,8 @@ class Options(JudgeSettings):
     text8-tiny-ar/causal. Every cell is sampled with every seed. Finished cells are reused, so the
     same command resumes an interrupted comparison. OUT receives the samples, one result per cell,
     results.json, a Markdown table and the figure. Settings that differ between rows (temperature,
-    top-p, calls, training) are listed, with a warning if the difference comes from a default.
+    top-p, calls for equal steps, training) are listed, with a warning if the difference comes from
+    a default.
 
     Example: dsl compare text8-tiny/mdlm@T text8-tiny/edm@T --reference text8-prefix --out grid
     """
@@ -80,7 +82,7 @@ def main(arguments: Sequence[str]) -> None:
         def drawn(done: int, total: int) -> None:
             bar.reach(done, total, "drawing")
             if done and not bar.console.is_terminal:
-                bar.console.print(f"sampled {done} of {total} cells")
+                bar.console.print(f"sampled {done} of {counted(total, 'cell')}")
 
         found = compare(
             grid,

@@ -11,6 +11,7 @@ from typing import Any, Literal
 import tyro
 
 from dsl._util.validate import LENGTHS, within
+from dsl._util.words import counted
 from dsl.cli.options import parse
 
 
@@ -112,7 +113,7 @@ def _mdlm(options: Options) -> Converted:
         options.source, options.out, mask_index=options.mask_index, **_shape(options)
     )
     return asdict(made), (
-        f"{made.parameters:,} weights, {made.vocabulary:,} tokens, "
+        f"{counted(made.parameters, 'weight')}, {counted(made.vocabulary, 'token')}, "
         f"{'EMA' if made.moving_average else 'raw'} weights\n"
         "largest difference from MDLM's logits where tokens are masked or clean, relative to "
         f"the largest logit: {made.parity:.2g}, because a masked position has q(MASK) = "
@@ -150,7 +151,7 @@ def _alphabet(options: Options) -> Converted:
         options.source, options.out, options.corpus, blocks=options.blocks, length=options.length
     )
     return asdict(made), (
-        f"{made.parameters:,} weights, {made.vocabulary} characters instead of {made.of}"
+        f"{made.parameters:,} weights, {counted(made.vocabulary, 'character')} instead of {made.of}"
     )
 
 

@@ -12,6 +12,7 @@ import tyro
 
 from dsl._util.files import require_place
 from dsl._util.validate import SEEDS, within
+from dsl._util.words import counted
 from dsl.cli.options import parse
 
 if TYPE_CHECKING:
@@ -176,8 +177,9 @@ def _write(made: Correction, path: Path, encoding: str, options: Options) -> Non
     target.parent.mkdir(parents=True, exist_ok=True)
     with files.whole(target) as part:
         part.write_bytes(data)
-    share = f"{len(made.decided):,} changes in {len(made.reading.symbols):,} characters"
-    print(f"{target}: {share}", file=sys.stderr)
+    changes = counted(len(made.decided), "change")
+    characters = counted(len(made.reading.symbols), "character")
+    print(f"{target}: {changes} in {characters}", file=sys.stderr)
 
 
 def _fit(options: Options) -> None:

@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass
 import tyro
 
 from dsl._util.validate import SEEDS, within
+from dsl._util.words import counted
 from dsl.cli.options import CorpusOptions, parse
 
 
@@ -57,4 +58,5 @@ def main(arguments: Sequence[str]) -> None:
         return
     for name, mean in (("source || model", found.forward), ("model || source", found.reverse)):
         print(f"KL({name}) = {mean.mean:.3f} ± {mean.stderr:.3f} nats per token")
-    print(f"{len(texts)} texts from each, model evaluated left to right, seed {options.seed}")
+    n = counted(len(texts), "text")
+    print(f"{n} from each, model evaluated left to right, seed {options.seed}")

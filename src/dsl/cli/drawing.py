@@ -12,10 +12,14 @@ from typing import Any
 
 from dsl._util.files import parse_json
 from dsl._util.processes import this_process
+from dsl._util.words import counted
 from dsl.cli.options import OutputOptions
 from dsl.cli.progress import progress
 from dsl.generation import Request, Sample, Sink, Store, run
 from dsl.likelihoods import Mean
+
+SEPARATOR = "---"
+"""The line between two printed texts that may have several lines."""
 
 
 def read_lines(source: Path) -> list[str]:
@@ -44,6 +48,7 @@ def draw(request: Request, options: OutputOptions, command: Sequence[str]) -> No
     process = this_process()
     began, drawn = time.monotonic(), 0
     silent = options.out is not None or options.json
+    separated = len(request) > 1 and request.model.can_say("\n")
     with progress(len(request), "sampling", visible=process.rank == 0) as bar:
 
         def drew(samples: list[Sample], tokens: int) -> None:
@@ -51,7 +56,8 @@ def draw(request: Request, options: OutputOptions, command: Sequence[str]) -> No
             drawn += len(samples) * process.count
             bar.advance(len(samples) * process.count, tokens * process.count)
             for sample in () if silent else samples:
-                print(sample.text, flush=True)
+                between = f"{SEPARATOR}\n" if separated and sample.index else ""
+                print(f"{between}{sample.text}", flush=True)
 
         sink = Sink(
             options.out,
@@ -87,7 +93,7 @@ def _report(store: Store, options: OutputOptions, seconds: float, drawn: int) ->
         print(json.dumps(report, ensure_ascii=False))
     elif options.out is not None:
         print(
-            f"{report['n']} sequences in {options.out}: {drawn} drawn now in {seconds:.1f} s, "
-            f"mean NFE {report['nfe_mean']:.1f}",
+            f"{counted(report['n'], 'sequence')} in {options.out}: {drawn} drawn now in "
+            f"{seconds:.1f} s, mean NFE {report['nfe_mean']:.1f}",
             file=sys.stderr,
         )

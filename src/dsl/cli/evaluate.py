@@ -12,6 +12,7 @@ import tyro
 
 from dsl._util.files import require_place
 from dsl._util.registry import Registry
+from dsl._util.words import counted
 from dsl.cli.options import parse
 from dsl.evaluation import JudgeSettings
 
@@ -104,13 +105,14 @@ def show(result: dict[str, Any]) -> None:
     console.print(table)
     protocol = result["protocol"]
     console.print(
-        f"{n} samples against {protocol['reference_texts']} blocks of "
+        f"{counted(n, 'sample')} against {counted(protocol['reference_texts'], 'block')} of "
         f"{protocol['reference'].split()[0]}; features {protocol['features'] or 'none'}, "
         f"language model {protocol['judge'] or 'none'}."
     )
-    if n < FEW:
+    if n < FEW and "mauve" in scores:
         console.print(
-            f"MAUVE is unreliable with only {n} samples: compare it with the held-out column only."
+            f"MAUVE is unreliable with only {counted(n, 'sample')}: "
+            "compare it with the held-out column only."
         )
 
 

@@ -57,6 +57,7 @@ def main(arguments: Sequence[str]) -> None:
         raise ValueError(
             f"dsl reproduce figure {options.what} needs at least one file or directory"
         )
+    _require_format(options.out)
     files.require_place(options.out)
     with files.whole(options.out) as part:
         _draw(options, part)
@@ -92,6 +93,14 @@ def _draw(options: Options, out: Path) -> None:
         from dsl.apps.reproduce.tradeoff import tradeoff
 
         tradeoff(*_results(options.sources[0]), out)
+
+
+def _require_format(out: Path) -> None:
+    from matplotlib.backend_bases import FigureCanvasBase
+
+    formats = sorted(f".{name}" for name in FigureCanvasBase.get_supported_filetypes())
+    if out.suffix.lower() not in formats:
+        raise ValueError(f"--out must end in one of {', '.join(formats)}; got {out}")
 
 
 def _require_svg(options: Options) -> None:

@@ -17,8 +17,9 @@ from dsl.generation import InfillOptions
 class Options(InfillOptions, OutputOptions):
     """Fill the gaps of a text: "the capital of [12] is london" has a gap of twelve tokens.
 
-    With --file, every line is such a text, and -n versions of each are printed in order. A document
-    model treats the text as the start of a document; --ending changes this.
+    With --file, every line is such a text, and -n versions of each are printed in order. If the
+    model can write line breaks, a line --- separates them. A document model treats the text as the
+    start of a document; --ending changes this.
     """
 
     choices: ClassVar[dict[str, str]] = {"Samplers": "dsl.samplers"}

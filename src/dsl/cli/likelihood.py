@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import tyro
 
 from dsl._util.validate import LENGTHS, SEEDS, within
+from dsl._util.words import counted
 from dsl.cli.options import CorpusOptions, parse
 
 if TYPE_CHECKING:
@@ -95,7 +96,8 @@ def main(arguments: Sequence[str]) -> None:
         )
     whole = report.joined(process.gather(list(zip(mine, report.blocks, strict=True))))
     if process.rank == 0:
-        _print(options, whole, len(spare), floor(options) if source == "corpus" else None)
+        entropy = floor(options) if source == "corpus" else None
+        _print(options, whole, len(spare), described(options, source), entropy)
 
 
 def _blocks(
@@ -124,11 +126,21 @@ def _blocks(
     return rows[: options.limit], owners[: options.limit], rest
 
 
-def _print(options: Options, report: Report, spare: int, entropy: dict[str, float] | None) -> None:
+def described(options: Options, source: str) -> str:
+    """Say where the scored blocks come from."""
+    if source == "corpus":
+        return f"spread evenly over the {options.split or 'test'} split of {options.corpus}"
+    return "the given text" if source == "sentence" else f"from the beginning of {options.corpus}"
+
+
+def _print(
+    options: Options, report: Report, spare: int, which: str, entropy: dict[str, float] | None
+) -> None:
     result: dict[str, Any] = {
         "corpus": options.corpus,
         "budget": options.budget,
         "seed": options.seed,
+        "blocks": which,
         **report.to_dict(),
     }
     if "cutoff" in result:
@@ -174,7 +186,16 @@ def chosen_on(options: Options, spare: int) -> str:
     """Describe how Γ was chosen."""
     if options.cutoff is not None:
         return "given"
-    return f"{min(16, spare)} blocks that are not scored" if spare else "the scored blocks"
+    if not spare:
+        return "the scored blocks"
+    n = min(16, spare)
+    return f"{counted(n, 'block')} that {'is' if n == 1 else 'are'} not scored"
+
+
+def beginning(text: str, width: int = 48) -> str:
+    """Return the beginning of a text as one table cell, with line breaks and tabs as symbols."""
+    cell = text.translate({ord("\n"): "⏎", ord("\r"): "␍", ord("\t"): "⇥"})
+    return cell if len(cell) <= width else f"{cell[: width - 1]}…"
 
 
 def show(result: dict[str, Any]) -> None:
@@ -182,6 +203,7 @@ def show(result: dict[str, Any]) -> None:
     from rich.box import SIMPLE_HEAD
     from rich.console import Console
     from rich.table import Table
+    from rich.text import Text
 
     console = Console()
     rows = {
@@ -206,11 +228,14 @@ def show(result: dict[str, Any]) -> None:
         each = Table("text", "tokens", f"bits per token, {first}", box=SIMPLE_HEAD)
         for text in texts:
             bits, error = text["bits_per_token"][label], text["stderr"][label]
-            shown = text["text"] if len(text["text"]) <= 48 else f"{text['text'][:47]}…"
+            shown = Text(beginning(text["text"]))  # brackets are not markup
             each.add_row(shown, str(text["tokens"]), f"{bits:.4f} ± {error:.4f}")
+        each.columns[0].no_wrap = True
         console.print(each)
-    length = "" if result["length"] is None else f" of {result['length']} tokens"
-    console.print(f"{result['sequences']} blocks{length}, {result['tokens']} tokens scored")
+    length = "" if result["length"] is None else f" of {counted(result['length'], 'token')}"
+    blocks, tokens = counted(result["sequences"], "block"), counted(result["tokens"], "token")
+    scored = f"{blocks}{length}, {tokens} scored: {result['blocks']}"
+    console.print(scored, soft_wrap=True, markup=False)
     if "floor" in result:
         least = result["floor"]
         console.print(

@@ -18,6 +18,8 @@ class Options(SampleOptions, OutputOptions):
     A sampler is a name with its steps, such as mdlm@64 or hybrid@16+32, and optional fields after a
     colon, such as remdm-loop@128:eta=0.02,top_p=0.9.
 
+    Texts are printed one per line. If the model can write line breaks, a line --- separates them.
+
     A document model chooses the length of its texts, up to --length. Under torchrun the sequences
     are split across processes; the texts do not change.
     """

@@ -13,6 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from dsl._util.validate import SEEDS, within
+from dsl._util.words import counted
 from dsl.cli.options import parse
 
 if TYPE_CHECKING:
@@ -67,7 +68,7 @@ def main(arguments: Sequence[str]) -> None:
             if console.is_terminal:
                 time.sleep(3.0 / options.steps)
     console.print(verdict(toy, state.tokens))
-    console.print(f"{options.draws} sequences in {time.monotonic() - began:.1f} s\n")
+    console.print(f"{counted(options.draws, 'sequence')} in {time.monotonic() - began:.1f} s\n")
 
 
 def picture(snr: float, logits: Tensor) -> Group:

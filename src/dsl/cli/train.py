@@ -40,7 +40,8 @@ class Options:
     smoke: bool = False
     """Shorten the run to a quick test."""
     init: str | None = None
-    """Initial weights: checkpoint directory, hub id, or bundled model."""
+    """Initial weights: checkpoint directory, hub id, or bundled model. A character-level DSL
+    model is converted to the characters of the corpus."""
     device: str | None = None
     """cpu, cuda or cuda:N. Default: a GPU if available."""
     cache: Path | None = None

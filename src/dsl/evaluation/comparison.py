@@ -107,12 +107,22 @@ def differences(
         row: round(fmean(results[cell]["nfe"]["mean"] for cell in cells), 1)
         for row, cells in rows.items()
     }
-    if max(calls.values()) > (1 + ALIKE) * min(calls.values()):
-        found.append(Difference(CALLS, calls))
+    steps = {row: _steps(cells[0].sampler) for row, cells in rows.items()}
+    for asked in set(steps.values()):  # rows that were given different steps differ by choice
+        alike = [n for row, n in calls.items() if None in steps.values() or steps[row] == asked]
+        if max(alike) > (1 + ALIKE) * min(alike):
+            found.append(Difference(CALLS, calls))
+            break
     budgets = {row: models[cells[0].model].trained_on for row, cells in rows.items()}
     shown = {r: "unknown" if n is None else f"{n:,}" for r, n in budgets.items()}
     found.append(_if_any(TRAINING, shown))
     return [difference for difference in found if difference is not None]
+
+
+def _steps(sampler: str) -> int | None:
+    """Return the steps in the name of a sampler, as in mdlm@64 or hybrid@16+32, if given."""
+    given = re.search(r"@([0-9+]+)", sampler)
+    return sum(map(int, re.findall("[0-9]+", given[1]))) if given else None
 
 
 def _drawn(

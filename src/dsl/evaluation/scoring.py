@@ -15,6 +15,7 @@ from torch import Tensor
 
 from dsl._util.validate import finite_number, sequence, whole_number
 from dsl._util.validate import text as require_text
+from dsl._util.words import counted
 from dsl.checkpoints.loading import Model, is_name, loaded
 from dsl.conditioning.evidence import Evidence, given
 from dsl.conditioning.hints import Hint, Known, Unknown
@@ -54,7 +55,8 @@ class Report:
 
     def __repr__(self) -> str:
         """Show the numbers."""
-        lines = [f"{len(self.blocks)} blocks, {self.scored} tokens scored by {self.model.name}"]
+        blocks, tokens = counted(len(self.blocks), "block"), counted(self.scored, "token")
+        lines = [f"{blocks}, {tokens} scored by {self.model.name}"]
         for name, kind in self.kinds.items():
             bits = self.bits_per_token(name)
             lines.append(

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from dsl.generation.options import Ending as Ending
     from dsl.generation.options import InfillOptions as InfillOptions
     from dsl.generation.options import SampleOptions as SampleOptions
+    from dsl.generation.posteriors import Posterior as Posterior
+    from dsl.generation.posteriors import posterior as posterior
     from dsl.generation.prompts import ended as ended
     from dsl.generation.prompts import parse_gaps as parse_gaps
     from dsl.generation.prompts import prompted as prompted

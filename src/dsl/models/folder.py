@@ -77,15 +77,25 @@ def read_config(directory: Path) -> dict[str, Any]:
 def _read(directory: Path) -> dict[str, Any]:
     path = directory / CONFIG
     if not path.is_file():
-        within = [directory / "model", *sorted(directory.glob("checkpoints/step-*"), reverse=True)]
-        nearest = next((inner for inner in within if (inner / CONFIG).is_file()), None)
-        hint = f"; did you mean {nearest}?" if nearest else ""
-        raise FileNotFoundError(f"{directory} is not a checkpoint: it has no {CONFIG}{hint}")
+        raise FileNotFoundError(_absent(directory, CONFIG))
     config = parse_json(path.read_bytes(), str(path), unique=True)
     if not isinstance(config, dict):
         raise ValueError(f"{path} must hold one JSON object, got {type(config).__name__}")
     _require_possible(config, path)
     return config
+
+
+def _absent(directory: Path, file: str) -> str:
+    """Say that a directory is not a checkpoint, and where its training run has one."""
+    run = directory.parent if directory.name == "model" else directory
+    if (run / "model" / file).is_file():
+        return f"{directory} is a training run: use its model, {run / 'model'}"
+    steps = [path for path in sorted(run.glob("checkpoints/step-*")) if (path / file).is_file()]
+    if steps:
+        return f"{run} is a training run that has not finished: use {steps[-1]}"
+    if (run / "recipe.yaml").is_file():
+        return f"{run} is a training run that has not finished and has no checkpoint yet"
+    return f"{directory} is not a checkpoint: it has no {file}"
 
 
 def _require_possible(config: dict[str, Any], path: Path) -> None:
@@ -127,7 +137,7 @@ def load_tensors(directory: Path, model: nn.Module, *, fresh: Sequence[str] = ()
     """
     path = directory / WEIGHTS
     if not path.is_file():
-        raise FileNotFoundError(f"{directory} is not a checkpoint: it has no {WEIGHTS}")
+        raise FileNotFoundError(_absent(directory, WEIGHTS))
     try:
         with safe_open(path, framework="pt") as stored:
             tensors = {name: stored.get_tensor(name) for name in stored.keys()}  # noqa: SIM118
@@ -135,12 +145,17 @@ def load_tensors(directory: Path, model: nn.Module, *, fresh: Sequence[str] = ()
         raise ValueError(f"{path} cannot be read: {error}") from error
     own = model.state_dict()
     tensors = {n: t for n, t in own.items() if n.startswith(tuple(fresh))} | tensors
-    faults = _faults(tensors, own)
-    if faults:
-        shown = "; ".join(faults[:5]) + (f"; and {len(faults) - 5} more" if faults[5:] else "")
+    if shown := _faults(tensors, own):
         raise ValueError(f"{path} does not fit its {CONFIG}: {shown}")
     if (wanted := _recorded(directory)) is not None and wanted != digest(path):
         raise ValueError(f"the weights in {path} have changed since they were written")
+    model.load_state_dict(tensors)
+
+
+def fill(model: nn.Module, tensors: Mapping[str, Tensor]) -> None:
+    """Fill a model from tensors, with an error unless every one fits exactly."""
+    if shown := _faults(tensors, model.state_dict()):
+        raise ValueError(shown)
     model.load_state_dict(tensors)
 
 
@@ -155,8 +170,8 @@ def _recorded(directory: Path) -> str | None:
     return found if isinstance(found, str) else None
 
 
-def _faults(tensors: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> list[str]:
-    """List tensors that are missing, extra, not finite, or of a wrong shape or type."""
+def _faults(tensors: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> str:
+    """Name the first tensors that are missing, extra, not finite, or of a wrong shape or type."""
     faults = [f"missing {name}" for name in expected if name not in tensors]
     faults += [f"unexpected {ascii(name)[1:-1]}" for name in tensors if name not in expected]
     for name, tensor in expected.items():
@@ -170,4 +185,4 @@ def _faults(tensors: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> li
             faults.append(f"{name} is of type {found.dtype}, expected {tensor.dtype}")
         elif found.is_floating_point() and not found.float().isfinite().all():
             faults.append(f"{name} holds values that are not finite")
-    return faults
+    return "; ".join(faults[:5]) + (f"; and {len(faults) - 5} more" if faults[5:] else "")

@@ -20,7 +20,8 @@ from torch import nn
 
 from dsl._util import files
 from dsl._util.processes import Process, this_process
-from dsl.checkpoints.loading import directory, require_device, trained_tokens
+from dsl.checkpoints.convert import is_spelled, respell
+from dsl.checkpoints.loading import directory, load, require_device, trained_tokens
 from dsl.data import tokenizers
 from dsl.data.bpe import tokenizer_of
 from dsl.data.corpora import Corpus, prepare
@@ -30,12 +31,15 @@ from dsl.data.windows import Windows, tokenise
 from dsl.evaluation import repair
 from dsl.evaluation.validation import validator
 from dsl.models import folder
+from dsl.models.dsl import DSLModel
 from dsl.training import recipe as recipes
 from dsl.training.precision import RECORD as PRECISION
 from dsl.training.recipe import Recipe
 from dsl.training.trainer import Trainer
 
 RECIPE, DATA, MODEL, LOG = "recipe.yaml", "data.json", "model", "log.jsonl"
+FREE = ("steps", "validate_every", "save_every", "keep", "log_every")
+"""Fields of the trainer that may change when a run resumes."""
 HELD_OUT = "validation split of the corpus"
 
 
@@ -79,7 +83,8 @@ def train(
         out: The run's directory: recipe, log, checkpoints, and finally the model.
         changes: Overrides such as "trainer.steps=100"; for names and files only.
         smoke: Shorten the run to a quick test; for names and files only.
-        init: Initial weights: a checkpoint directory, a hub id, or a bundled model.
+        init: Initial weights: a checkpoint directory, a hub id, or a bundled model. A
+            character-level DSL model is converted to the characters of the corpus.
         cache: Cache directory for corpora.
         device: "cpu", "cuda" or "cuda:N"; a GPU if there is one when not given.
         watch: Callbacks.
@@ -121,8 +126,8 @@ class Run:
         shape = family.shape(tokenizer.get_vocab_size(), recipe.data.length, recipe.model)
         network = family.build(shape)
         if self.init is not None:
-            initialise(network, str(self.init), tokenizer, fresh=family.fresh)
-            self.watch.tell(f"initialised with the weights of {self.init}")
+            said = initialise(network, str(self.init), tokenizer, corpus, fresh=family.fresh)
+            self.watch.tell(said)
         encoding = hashlib.sha256(tokenizer.to_str().encode()).hexdigest()
         require_same_data(self.out, recipe, data := {"text": corpus.sha256, "tokenizer": encoding})
         if self.process.rank == 0:  # the tokenizer too, so that a resumed run needs no cache
@@ -216,12 +221,13 @@ class Run:
 def require_same(out: Path, recipe: Recipe) -> None:
     """Raise an error if a directory holds something else or a run of another recipe.
 
-    The number of steps may change, and so may a precision that was chosen automatically.
+    Settings that do not change a step may change, and so may a precision that was chosen
+    automatically.
     """
     path = out / RECIPE
     if path.exists():
         before = recipes.read(path)
-        free: dict[str, Any] = {"steps": recipe.trainer.steps}
+        free: dict[str, Any] = {name: getattr(recipe.trainer, name) for name in FREE}
         if before.trainer.precision == "auto" or (out / PRECISION).exists():
             free["precision"] = recipe.trainer.precision
         same = replace(before, trainer=replace(before.trainer, **free))
@@ -246,22 +252,36 @@ def require_same_data(out: Path, recipe: Recipe, data: dict[str, str]) -> None:
 
 
 def initialise(
-    model: nn.Module, source: str, tokenizer: Tokenizer, *, fresh: Sequence[str] = ()
-) -> None:
-    """Load the weights of a checkpoint that has the same vocabulary."""
-    path = directory(source)
+    network: nn.Module,
+    source: str,
+    tokenizer: Tokenizer,
+    corpus: Corpus,
+    *,
+    fresh: Sequence[str] = (),
+) -> str:
+    """Load the weights of a checkpoint, and return a message about them.
+
+    A DSL model of other characters is converted to those of the tokenizer.
+    """
+    path, said = directory(source), f"initialised with the weights of {source}"
     table = path / tokenizers.TOKENIZER
-    if table.is_file():
-        theirs, ours = tokenizers.read(table).get_vocab(), tokenizer.get_vocab()
-        if theirs != ours:
-            raise ValueError(
-                f"--init {source} has {len(theirs)} tokens, this corpus has {len(ours)}, and they "
-                f"differ; use the tokenizer of the weights: --set data.tokenizer={table}"
-            )
+    theirs = tokenizers.read(table) if table.is_file() else tokenizer
     try:
-        folder.load_tensors(path, model, fresh=fresh)
+        if theirs.get_vocab() == tokenizer.get_vocab():
+            folder.load_tensors(path, network, fresh=fresh)
+            return said
+        before, after = theirs.get_vocab_size(), tokenizer.get_vocab_size()
+        if not (isinstance(network, DSLModel) and is_spelled(theirs) and is_spelled(tokenizer)):
+            raise ValueError(
+                f"it has {before} tokens, this corpus has {after}, and they differ; use the "
+                f"tokenizer of the weights: --set data.tokenizer={table}"
+            )
+        blocks, length = network.config.n_blocks, network.config.model_length
+        made = respell(load(source), tokenizer, corpus, blocks=blocks, length=length)
+        folder.fill(network, made.state_dict())
     except ValueError as error:
         raise ValueError(f"--init {source} does not fit the recipe's model: {error}") from error
+    return f"{said}, converted from its {before} characters to the {after} of {corpus.name}"
 
 
 def _begun(out: Path) -> bool:

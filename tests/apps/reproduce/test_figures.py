@@ -33,6 +33,17 @@ def test_curves_are_in_training_tokens(run: Path, tmp_path: Path) -> None:
     assert out.read_text().startswith("<?xml")
 
 
+def test_the_suffix_sets_the_format(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("curves", "curves.txt"):
+        out = tmp_path / name
+        assert main(["reproduce", "figure", "curves", str(run), "--out", str(out)]) == 1
+        error = capsys.readouterr().err
+        assert "--out must end in one of ." in error and error.count("\n") == 1
+        assert not out.exists()
+
+
 def test_what_is_no_run_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = str(tmp_path / "x.svg")
     assert main(["reproduce", "figure", "curves", str(tmp_path), "--out", out]) == 1

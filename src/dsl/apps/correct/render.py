@@ -26,6 +26,7 @@ from typing import Any
 from rich.text import Text
 
 from dsl._util.html import SHADES, page
+from dsl._util.words import counted
 from dsl.apps.correct.formats import places
 from dsl.apps.correct.reading import Correction, Edit
 
@@ -174,9 +175,9 @@ def section(correction: Correction, level: int = 2) -> str:
     """
     decided = len(correction.decided)
     summary = (
-        f"{decided:,} {'change' if decided == 1 else 'changes'}, "
+        f"{counted(decided, 'change')}, "
         f"{len(correction.edits) - decided:,} left undecided, in "
-        f"{len(correction.reading.symbols):,} characters; by the model {correction.model}."
+        f"{counted(len(correction.reading.symbols), 'character')}; by the model {correction.model}."
     )
     rows = "\n".join(_rows(correction))
     return (
