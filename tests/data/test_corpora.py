@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 import threading
+import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import ClassVar
@@ -267,6 +268,38 @@ def test_an_archive_that_is_none_is_not_kept(
     with pytest.raises(ValueError, match="enwik8 is damaged"):
         sources.enwik8(tmp_path, lambda *_: None)
     assert not list(tmp_path.iterdir())
+
+
+def test_downloads_must_have_their_published_checksums(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing of a package is executed: pip gets wheels only, and source packages are read."""
+    commands: list[list[str]] = []
+
+    def pip(command: list[str], **_: object) -> subprocess.CompletedProcess[str]:
+        commands.append(command)
+        (Path(command[command.index("--dest") + 1]) / "x.whl").write_bytes(b"altered")
+        return subprocess.CompletedProcess(command, 0, "", "")
+
+    def altered(address: str, target: Path, _: object) -> Path:
+        target.parent.mkdir(exist_ok=True)
+        with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as archive:
+            archive.writestr("text8", b"a" * 1000)
+        return target
+
+    monkeypatch.setattr(sources.subprocess, "run", pip)
+    monkeypatch.setattr(sources, "download", altered)
+    with pytest.raises(ValueError, match=r"x==1 is not the published file: expected sha256 0000"):
+        sources.package("x==1", tmp_path, sha256="0" * 64)
+    with pytest.raises(ValueError, match="whisper.* is not the published file"):
+        sources.gpt2_ranks(lambda *_: None)
+    with pytest.raises(OSError, match="md5 differs"):
+        sources.text8(tmp_path / "downloads", lambda *_: None)
+    monkeypatch.setattr(sources, "LARGEST", 999)
+    with pytest.raises(OSError, match="text8 must have at most 999 bytes, got 1,000"):
+        sources.text8(tmp_path / "downloads", lambda *_: None)
+    assert not list((tmp_path / "downloads").iterdir())
+    assert ["--only-binary" in command for command in commands] == [True]
 
 
 CONTENT = bytes(range(256)) * 2000

