@@ -115,12 +115,8 @@ class Judge:
             source = _unpacked(transformers, folder)
             causal = _is_causal(transformers, source)
             kind = transformers.AutoModelForCausalLM if causal else transformers.AutoModel
-            network = kind.from_pretrained(
-                source, dtype=torch.float32, trust_remote_code=False
-            )
-            tokenizer = transformers.AutoTokenizer.from_pretrained(
-                source, trust_remote_code=False
-            )
+            network = kind.from_pretrained(source, dtype=torch.float32, trust_remote_code=False)
+            tokenizer = transformers.AutoTokenizer.from_pretrained(source, trust_remote_code=False)
         except Exception as error:  # any type, if a file is damaged
             reason = one_line(error) or type(error).__name__
             raise ValueError(
