@@ -289,9 +289,9 @@ def test_downloads_must_have_their_published_checksums(
 
     monkeypatch.setattr(sources.subprocess, "run", pip)
     monkeypatch.setattr(sources, "download", altered)
-    with pytest.raises(ValueError, match=r"x==1 is not the published file: expected sha256 0000"):
+    with pytest.raises(ValueError, match="x==1 is not the published file: expected sha256 0000"):
         sources.package("x==1", tmp_path, sha256="0" * 64)
-    with pytest.raises(ValueError, match="whisper.* is not the published file"):
+    with pytest.raises(ValueError, match=r"whisper.* is not the published file"):
         sources.gpt2_ranks(lambda *_: None)
     with pytest.raises(OSError, match="md5 differs"):
         sources.text8(tmp_path / "downloads", lambda *_: None)
