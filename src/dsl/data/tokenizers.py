@@ -220,7 +220,7 @@ def _require_modest(state: Any, path: Path) -> None:
     strategy = padding.get("strategy") if isinstance(padding, dict) else None
     if strategy not in (None, "BatchLongest"):
         raise ValueError(f"{path}: padding must not have a fixed length, got {shown(strategy)}")
-    growth, pending = {"normalizer": 1, "decoder": 1}, [(None, state)]
+    growth, pending = {"normalizer": 1, "decoder": 1}, [("", state)]
     while pending:
         part, value = pending.pop()
         if isinstance(value, str) and len(value) > LONGEST_SETTING:
