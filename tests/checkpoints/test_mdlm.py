@@ -10,6 +10,7 @@ from safetensors.torch import save_file
 
 from dsl.checkpoints.mdlm import convert, load, parity, read
 from dsl.cli.main import main
+from dsl.data.tokenizers import characters
 from dsl.models.dsl import DSLModel
 from dsl.models.mdlm import MDLM
 
@@ -96,6 +97,19 @@ def test_the_command_converts_and_the_model_can_be_used(
     assert main(["sample", "--model", str(out), "--sampler", "mdlm@4"]) == 0
 
 
+def test_a_tokenizer_must_fit_the_model(
+    network: MDLM, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source, given = str(lightning(network, tmp_path / "last.ckpt")), tmp_path / "given.json"
+    given.write_text("no tokenizer")
+    for said in ("is not a tokenizer", "must have 11 tokens as the model, got 3"):
+        command = ["convert", "mdlm", source, str(tmp_path / "out"), "--tokenizer", str(given)]
+        assert main(command) == 1
+        assert said in capsys.readouterr().err
+        assert not (tmp_path / "out").exists()
+        given.write_text(characters("abc").to_str())
+
+
 class Malicious:
     def __init__(self, target: Path) -> None:
         self.target = target
@@ -145,6 +159,16 @@ def test_what_is_no_checkpoint_is_said_to_be_none(network: MDLM, tmp_path: Path)
         ({"blocks.0.norm3.weight": torch.ones(8)}, "unexpected blocks.0.norm3.weight"),
         ({"rotary_emb.inv_freq": torch.tensor([1.0, 0.5])}, "must have base 10,000"),
         ({"blocks.1.norm1.weight": torch.ones(3)}, r"norm1.weight has shape \(3,\), expected"),
+        ({"blocks.999999999.norm1.weight": torch.ones(8)}, "unexpected blocks.999999999"),
+        ({f"blocks.{'9' * 5000}.x": torch.ones(8)}, "unexpected blocks.9999"),
+        ({"blocks.x.norm1.weight": torch.ones(8)}, "unexpected blocks.x.norm1.weight"),
+        (
+            {"rotary_emb.inv_freq": torch.ones(0)},
+            r"must have 1 dimensions and values, .*\(0,\)",
+        ),
+        ({"rotary_emb.inv_freq": torch.ones(3)}, "must divide the 8 dimensions into pairs, got 3"),
+        ({"vocab_embed.embedding": torch.ones(())}, "must have 2 dimensions and values"),
+        ({"sigma_map.mlp.2.weight": torch.ones(10**6, 1)}, r"has shape .*, expected"),
     ],
 )
 def test_tensors_that_do_not_fit_are_named(
@@ -166,3 +190,10 @@ def test_an_average_that_does_not_fit_is_refused(network: MDLM, tmp_path: Path) 
         path = lightning(network, tmp_path / "x.ckpt", ema={"shadow_params": wrong})
         with pytest.raises(ValueError, match=message):
             read(path)
+
+
+def test_a_few_bytes_cannot_be_a_large_tensor(network: MDLM, tmp_path: Path) -> None:
+    huge = {"x": torch.ones(1).expand(10**9)}
+    path = lightning(network, tmp_path / "x.ckpt", state_dict=huge)
+    with pytest.raises(ValueError, match=r"must have at most [0-9,]+ bytes.* got 4,000,0"):
+        read(path)

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from dsl.cli.main import VERBS, main
+from dsl.families.dsl import DSL
 
 TOY = ("reproduce", "toy", "--draws", "300", "--steps", "50", "--size", "4")
 FULL = Path("/dev/full")
@@ -110,3 +111,43 @@ def test_missing_memory_is_one_line(
     monkeypatch.setattr("dsl.cli.demo.main", fails)
     assert main(["demo"]) == 1
     assert capsys.readouterr().err == "dsl demo: not enough memory; use a smaller batch\n"
+
+
+def test_closed_streams_are_no_error() -> None:
+    command = f"{sys.executable} -m dsl --version"
+    for closed in (">&-", "2>&-", "<&- >&- 2>&-"):
+        found = subprocess.run(f"{command} {closed}", shell=True, capture_output=True)
+        assert (found.returncode, found.stderr) == (0, b""), closed
+
+
+def test_an_interrupt_before_the_command_is_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted(_: object) -> int:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("dsl.cli.main.answer", interrupted)
+    assert main(["sample"]) == 130
+    assert capsys.readouterr().err == "interrupted\n"
+
+
+def test_a_file_that_never_ends_is_refused(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("dsl.cli.drawing.MOST_BYTES", 1000)
+    assert main(["sample", "--model", "oracle:two-bit", "--prompts", "/dev/zero"]) == 1
+    assert "/dev/zero must have at most 1,000 bytes" in capsys.readouterr().err
+
+
+def test_names_and_sizes_are_checked_before_anything_is_fetched(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fetched(*_: object) -> None:
+        raise AssertionError("npm was called")
+
+    monkeypatch.setattr("dsl.apps.stories.corpus.fetch", fetched)
+    job = ["evaluate", "divergence", "stories-tiny", "no-such-corpus", "--cache", str(tmp_path)]
+    assert main(job) == 1
+    assert "no-such-corpus" in capsys.readouterr().err
+    with pytest.raises(ValueError, match=r"model\.vocab_size must be the tokenizer's 27, got 3"):
+        DSL.shape(27, 16, {"vocab_size": 3})

@@ -10,6 +10,7 @@ import torch
 
 import dsl
 from dsl.cli.main import main
+from dsl.conditioning import automaton
 from dsl.conditioning.automaton import Automaton, matching
 from dsl.core import oracle
 from dsl.core.denoiser import Endpoints
@@ -129,3 +130,14 @@ def test_what_cannot_be_is_said_in_one_line() -> None:
         told(Endpoints(torch.tensor([[0, 1, MASK, MASK]])))
     with pytest.raises(ValueError, match="a masked path"):
         told(torch.zeros(1, 4, 2).double())
+
+
+@pytest.mark.parametrize(
+    "pattern", ["a{1000000000}", "(a{1000}){1000}", "(a|b)*a(a|b){20}", ".*a.{30}", "a" * 4001]
+)
+def test_large_patterns_are_refused_while_they_are_built(
+    pattern: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(automaton, "MOST_STATES", 100)
+    with pytest.raises(ValueError, match=r"must (need|have) at most"):
+        Automaton.of(pattern, list("abc"))

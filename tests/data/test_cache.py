@@ -19,7 +19,7 @@ from dsl.data.blocks import read_texts
 from dsl.data.catalogue import Origin, origin_of, register
 from dsl.data.corpora import prepare, verify
 from dsl.data.sources import default_cache
-from dsl.data.tokenizers import characters
+from dsl.data.tokenizers import characters, read
 from dsl.data.windows import tokenise
 
 
@@ -68,7 +68,7 @@ def test_what_a_killed_process_left_is_swept(where: str, mine: None, tmp_path: P
     tokens = tokenise(corpus, "train", alphabet)
     assert alphabet.decode(tokens.tolist()) == corpus.read("train").decode()
     assert left(tmp_path)[:2] == ["corpus.json", "corpus.txt"]
-    assert len(left(tmp_path)) == 3
+    assert [Path(name).suffix for name in left(tmp_path)[2:]] == [".tokens", ".sha256"]
 
 
 def make_one(cache: Path, begin: Barrier, made: SimpleQueue[str]) -> None:
@@ -94,7 +94,35 @@ def test_two_processes_make_a_corpus_once(tmp_path: Path) -> None:
         process.join(60)
     assert [process.exitcode for process in both] == [0, 0]
     assert made.get() == "made" and made.empty()
-    assert len(left(tmp_path)) == 3
+    assert len(left(tmp_path)) == 4
+
+
+def test_changed_files_of_the_cache_are_refused(mine: None, tmp_path: Path) -> None:
+    alphabet = characters("".join(sorted(set("half a text and the rest"))))
+    corpus = prepare("mine", tmp_path)
+    whole = tokenise(corpus, "train", alphabet).tobytes()
+    (path,) = tmp_path.rglob("*.tokens")
+    path.write_bytes(whole[: len(whole) // 4 * 2])
+    with pytest.raises(ValueError, match=r"\.tokens has changed since it was made"):
+        tokenise(corpus, "train", alphabet)
+    path.write_bytes(whole)
+    assert tokenise(corpus, "train", alphabet).tobytes() == whole
+    corpus.path.write_bytes(b"A" * corpus.size)
+    with pytest.raises(ValueError, match="has changed since it was made"):
+        prepare("mine", tmp_path)
+
+
+def test_a_file_must_be_regular_and_text(tmp_path: Path) -> None:
+    """An error comes before a pipe is opened, which would hold the lock for ever."""
+    for content in (b"a\0b", b"caf\xe9 au lait", b"cut in a character \xc3"):
+        (tmp_path / "a.txt").write_bytes(content)
+        with pytest.raises(ValueError, match=r"must be text|is not UTF-8"):
+            prepare(str(tmp_path / "a.txt"), tmp_path / "cache")
+    os.mkfifo(tmp_path / "b.txt")
+    with pytest.raises(ValueError, match=r"b\.txt must be a regular file"):
+        prepare(str(tmp_path), tmp_path / "cache")
+    with pytest.raises(ValueError, match=r"b\.txt must be a regular file"):
+        read(tmp_path / "b.txt")
 
 
 ODD = {

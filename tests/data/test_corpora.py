@@ -2,10 +2,13 @@ from __future__ import annotations
 
 import gzip
 import http.server
+import io
 import json
 import subprocess
 import sys
+import tarfile
 import threading
+import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import ClassVar
@@ -14,6 +17,7 @@ import numpy as np
 import pytest
 import torch
 
+from dsl._util.files import digest
 from dsl.data import sources
 from dsl.data.blocks import cut
 from dsl.data.cleaning import articles, prose, records, wikipedia
@@ -267,6 +271,50 @@ def test_an_archive_that_is_none_is_not_kept(
     with pytest.raises(ValueError, match="enwik8 is damaged"):
         sources.enwik8(tmp_path, lambda *_: None)
     assert not list(tmp_path.iterdir())
+
+
+def test_text8_must_have_its_published_checksum(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def altered(address: str, target: Path, _: object) -> Path:
+        target.parent.mkdir(exist_ok=True)
+        with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as archive:
+            archive.writestr("text8", b"a" * 1000)
+        return target
+
+    monkeypatch.setattr(sources, "download", altered)
+    with pytest.raises(OSError, match="md5 differs"):
+        sources.text8(tmp_path / "downloads", lambda *_: None)
+    monkeypatch.setattr(sources, "LARGEST", 999)
+    with pytest.raises(OSError, match="text8 must have at most 999 bytes, got 1,000"):
+        sources.text8(tmp_path / "downloads", lambda *_: None)
+    assert not list((tmp_path / "downloads").iterdir())
+
+
+def test_packages_must_have_their_published_checksums(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An altered source package is refused before pip runs its build code."""
+    ran, links, folder = tmp_path / "ran", tmp_path / "links", tmp_path / "folder"
+    links.mkdir()
+    folder.mkdir()
+    code = f"open({str(ran)!r}, 'w').close()".encode()
+    with tarfile.open(links / "x-1.tar.gz", "w:gz") as archive:
+        for name, content in (("x-1/setup.py", code), ("x-1/PKG-INFO", b"Name: x\nVersion: 1\n")):
+            member = tarfile.TarInfo(name)
+            member.size = len(content)
+            archive.addfile(member, io.BytesIO(content))
+    with zipfile.ZipFile(links / "y-1-py3-none-any.whl", "w") as wheel:
+        wheel.writestr("y-1.dist-info/METADATA", "Metadata-Version: 2.1\nName: y\nVersion: 1\n")
+        wheel.writestr("y-1.dist-info/WHEEL", "Wheel-Version: 1.0\nTag: py3-none-any\n")
+        wheel.writestr("y-1.dist-info/RECORD", "")
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(links))
+    with pytest.raises(OSError, match="could not fetch x==1: its SHA-256 is not 000000000000"):
+        sources.package("x==1", folder, sha256="0" * 64, source=True)
+    assert not ran.exists() and not list(folder.iterdir())
+    sum_ = digest(links / "y-1-py3-none-any.whl")
+    assert sources.package("y==1", folder, sha256=sum_).name == "y-1-py3-none-any.whl"
 
 
 CONTENT = bytes(range(256)) * 2000

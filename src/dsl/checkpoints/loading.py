@@ -214,7 +214,7 @@ def load(
     network = network.to(device).requires_grad_(False)
     shape: Any = network.config
     file = path / tokenizers.TOKENIZER
-    tokenizer = tokenizers.read(file) if file.is_file() else None
+    tokenizer = tokenizers.read(file) if file.exists() else None
     if tokenizer is not None and tokenizer.get_vocab_size() != shape.vocab_size:
         raise ValueError(
             f"{file} has {tokenizer.get_vocab_size()} tokens, "

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import re
 import sys
 import zipfile
 from collections import OrderedDict
@@ -17,6 +17,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 from torch.serialization import get_unsafe_globals_in_checkpoint, safe_globals
 
+from dsl._util.files import parse_json
 from dsl.core.denoiser import Endpoints
 from dsl.core.streams import stream
 from dsl.core.types import MASK
@@ -135,6 +136,14 @@ def _unreadable(path: Path, error: Exception) -> ValueError:
     return ValueError(f"{path} is not a readable checkpoint: {lines[0]}")
 
 
+SHARED = 4
+"""How often tensors may use the same bytes of a file, as tied weights do."""
+DIMENSIONS = {
+    "vocab_embed.embedding": 2,
+    "sigma_map.mlp.2.weight": 2,
+    "rotary_emb.inv_freq": 1,
+}
+"""The tensors whose shapes give the sizes of the network, with their dimensions."""
 PREFIXES = ("_forward_module.", "module.", "backbone.", "_orig_mod.")
 
 
@@ -163,7 +172,7 @@ def read(source: str | Path, *, mask_index: int | None = None) -> Source:
         where = path if path.is_file() else folder.locate(source)
         config = where / folder.CONFIG
         if where.is_dir() and config.is_file():
-            _require_no_clock(json.loads(config.read_text(encoding="utf-8")), config)
+            _require_no_clock(parse_json(config.read_bytes(), str(config)), config)
         file = where / folder.WEIGHTS if where.is_dir() else where
         try:
             state, averaged = _stripped(load_file(file)), True
@@ -240,11 +249,19 @@ def _from_pickle(path: Path) -> tuple[dict[str, Tensor], bool]:
     raw, ema = loaded.get("state_dict", loaded), loaded.get("ema")
     if not isinstance(raw, dict):
         raise ValueError(f"{path}: state_dict must be a dictionary, got {type(raw).__name__}")
+    shadow = dict.get(ema, "shadow_params") if isinstance(ema, dict) else None
+    averages = shadow if isinstance(shadow, list) else []
+    tensors = [each for each in [*dict.values(raw), *averages] if isinstance(each, Tensor)]
+    size, most = sum(t.numel() * t.element_size() for t in tensors), SHARED * path.stat().st_size
+    if size > most:
+        raise ValueError(
+            f"{path} is not a readable checkpoint: its tensors must have at most {most:,} bytes, "
+            f"{SHARED} times the file, got {size:,}"
+        )
     # call dict's methods: attributes of a pickled dictionary may shadow its own
     state = _stripped(
         {k: v for k, v in dict.items(raw) if isinstance(k, str) and isinstance(v, Tensor)}
     )
-    shadow = dict.get(ema, "shadow_params") if isinstance(ema, dict) else None
     if shadow is None:
         return state, False
     if not isinstance(shadow, list) or not all(isinstance(each, Tensor) for each in shadow):
@@ -270,7 +287,10 @@ def _averaged(state: dict[str, Tensor], shadow: list[Tensor]) -> dict[str, Tenso
 
 def _parameter_order(state: dict[str, Tensor]) -> list[str]:
     """Return the names in the order in which MDLM registers its parameters."""
-    blocks = 1 + max((int(n.split(".")[1]) for n in state if n.startswith("blocks.")), default=-1)
+    numbers = (name.split(".")[1] for name in state if name.startswith("blocks."))
+    found = [int(n) for n in numbers if re.fullmatch(r"[0-9]{1,9}", n)]
+    # a block has several tensors, so larger numbers are names that nothing expects
+    blocks = 1 + max((number for number in found if number < len(state)), default=-1)
     inside = ("norm1.weight", "attn_qkv.weight", "attn_out.weight", "norm2.weight", "mlp.0.weight",
               "mlp.0.bias", "mlp.2.weight", "mlp.2.bias", "adaLN_modulation.weight",
               "adaLN_modulation.bias")  # fmt: skip
@@ -303,27 +323,45 @@ def _fill(state: dict[str, Tensor]) -> MDLM:
     if faults:
         more = f"; and {len(faults) - 5} more" if faults[5:] else ""
         raise ValueError(f"this is not an MDLM checkpoint: {'; '.join(faults[:5])}{more}")
-    v, h = state["vocab_embed.embedding"].shape
-    network = MDLM(
-        v,
-        hidden_dim=h,
-        cond_dim=state["sigma_map.mlp.2.weight"].shape[0],
-        n_blocks=sum(name.endswith("norm1.weight") for name in state),
-        n_heads=h // (2 * len(state["rotary_emb.inv_freq"])),
-    )
-    expected = network.state_dict()
+    for name, dims in DIMENSIONS.items():
+        if state[name].dim() != dims or not state[name].numel():
+            raise ValueError(
+                f"{name} must have {dims} dimensions and values, "
+                f"got shape {tuple(state[name].shape)}"
+            )
+    (v, h), pairs = state["vocab_embed.embedding"].shape, len(state["rotary_emb.inv_freq"])
+    if h % (2 * pairs):
+        raise ValueError(
+            f"rotary_emb.inv_freq must divide the {h} dimensions into pairs, got {pairs} values"
+        )
+
+    def built() -> MDLM:
+        return MDLM(
+            v,
+            hidden_dim=h,
+            cond_dim=state["sigma_map.mlp.2.weight"].shape[0],
+            n_blocks=sum(name.endswith("norm1.weight") for name in state),
+            n_heads=h // (2 * pairs),
+        )
+
+    with torch.device("meta"):  # shapes only: a small file may imply a large network
+        expected = built().state_dict()
     for name, tensor in state.items():
         if tensor.shape != expected[name].shape:
             raise ValueError(
                 f"{name} has shape {tuple(tensor.shape)}, expected {tuple(expected[name].shape)}"
             )
-    if not torch.allclose(state["rotary_emb.inv_freq"].float(), expected["rotary_emb.inv_freq"]):
+    network = built()
+    own = network.state_dict()["rotary_emb.inv_freq"]
+    if not torch.allclose(state["rotary_emb.inv_freq"].float(), own):
         raise ValueError("rotary_emb.inv_freq must have base 10,000")
     network.load_state_dict({name: tensor.float() for name, tensor in state.items()})
     return network
 
 
-def _require_no_clock(config: dict[str, Any], path: Path) -> None:
+def _require_no_clock(config: Any, path: Path) -> None:
+    if not isinstance(config, dict):
+        raise ValueError(f"{path} must hold one JSON object, got {type(config).__name__}")
     if config.get("time_conditioning") is not False:
         raise ValueError(
             f"{path}: time_conditioning must be false, got {config.get('time_conditioning')!r}; "

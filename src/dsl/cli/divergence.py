@@ -46,9 +46,9 @@ def main(arguments: Sequence[str]) -> None:
     from dsl.evaluation import Teacher, read
 
     model = load(options.model, device=options.device)
-    source = Teacher.of(load(options.source, device=options.device))
     cache = options.cache or default_cache()
     texts, _ = read(model, options.corpus, "test", model.length, options.limit, cache)
+    source = Teacher.of(load(options.source, device=options.device))
     with progress(2 * len(texts), "scoring and sampling texts") as bar:
         found = divergence(model, source, texts, seed=options.seed, report=bar.advance)
     if options.json:

@@ -7,6 +7,7 @@ import shlex
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -39,8 +40,17 @@ def read_json(source: Path) -> Any:
     return parse_json(_content(source), str(source), unique=True)
 
 
+MOST_BYTES = 2**27
+"""Bytes of a file of texts or hints; a device such as /dev/zero never ends."""
+
+
 def _content(source: Path) -> bytes:
-    return sys.stdin.buffer.read() if str(source) == "-" else source.read_bytes()
+    standard = str(source) == "-"
+    with nullcontext(sys.stdin.buffer) if standard else source.open("rb") as file:
+        content = file.read(MOST_BYTES + 1)
+    if len(content) > MOST_BYTES:
+        raise ValueError(f"{source} must have at most {MOST_BYTES:,} bytes, got more")
+    return content
 
 
 def draw(request: Request, options: OutputOptions, command: Sequence[str]) -> None:

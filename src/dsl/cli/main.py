@@ -24,14 +24,18 @@ VERBS: Registry[Any] = Registry("dsl.verbs", "command")
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one verb; return the exit status."""
-    suit_the_terminal()
     try:
+        open_closed_streams()
+        suit_the_terminal()
         return delivered(answer(list(sys.argv[1:] if arguments is None else arguments)))
     except SystemExit as stop:  # how tyro ends, after help or a mistake
         status = delivered(1 if stop.code else 0)
         if status and not stop.code:
             raise SystemExit(status) from None
         raise
+    except KeyboardInterrupt:  # before the verb began
+        print("interrupted", file=sys.stderr)
+        return 130
 
 
 def answer(arguments: Sequence[str]) -> int:
@@ -153,6 +157,16 @@ SPELLED = {"±": "+/-", "…": "...", "│": "|", "─": "-", "␣": "_", "γ": 
 """ASCII replacements of some characters; all others become question marks."""
 
 
+def open_closed_streams() -> None:
+    """Open the null device for standard streams that are closed (`dsl … >&-`).
+
+    Otherwise the next file that is opened would take their place.
+    """
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115
+
+
 def suit_the_terminal() -> None:
     """Replace characters that the terminal cannot encode, rather than fail after the work."""
     codecs.register_error("dsl-spelled", _spelled)
@@ -176,8 +190,7 @@ def delivered(status: int) -> int:
     A nonzero status has been reported already, so nothing is added to it.
     """
     try:
-        if sys.stdout is not None:  # None if the shell has closed it
-            sys.stdout.flush()
+        sys.stdout.flush()
     except OSError as error:
         if not status:
             return _lost(error)

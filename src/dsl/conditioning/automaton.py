@@ -8,8 +8,10 @@ independent or known. Sampling one token at a time always gives an allowed text.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from threading import Lock
 from typing import Any
 
 import torch
@@ -25,6 +27,12 @@ DEAD = -1
 """The state from which no allowed text can be reached."""
 MOST_STATES = 2_000
 """A larger automaton would be slower than the network."""
+MOST_CHARACTERS = 4_000
+"""Characters of a pattern."""
+LARGER = 4
+"""How many times larger automata of parts of a pattern may be."""
+MOST_WORK = 10**8
+"""Comparisons of states while a pattern is compiled, about five seconds."""
 IMPOSSIBLE = (
     "tokens that were drawn at once cannot be completed to match the pattern; "
     "draw one token at a time: roar, causal, or confident@T with T the length"
@@ -50,8 +58,9 @@ class Automaton:
             end: The token that ends a text and pads it, if there is one.
         """
         machine = _compiled(pattern)
+        live_states = _live(machine)
         states = [machine.initial, *(s for s in machine.states if s != machine.initial)]
-        number = {state: i for i, state in enumerate(states) if machine.islive(state)}
+        number = {state: i for i, state in enumerate(s for s in states if s in live_states)}
         if machine.initial not in number:
             raise ValueError(f"no text matches {pattern[:80]!r}")
         if len(number) > MOST_STATES:
@@ -127,14 +136,71 @@ def matching(denoiser: Denoiser, automaton: Automaton, tokens: Tokens) -> Steere
 
 def _compiled(pattern: str) -> Any:
     interegular = require("interegular", extra="match")
+    if len(pattern) > MOST_CHARACTERS:
+        raise ValueError(
+            f"a pattern must have at most {MOST_CHARACTERS:,} characters, got {len(pattern):,}"
+        )
     try:
-        machine = interegular.parse_pattern(pattern).to_fsm()
+        with _bounded(interegular.fsm):
+            machine = interegular.parse_pattern(pattern).to_fsm()
+    except _TooLarge as error:
+        raise ValueError(f"{pattern[:80]!r} {error}") from None
     except Exception as error:  # the library raises many exception types
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise ValueError(
             f"{pattern[:80]!r} is not a supported regular expression: {reason}"
         ) from None
     return machine
+
+
+class _TooLarge(Exception):
+    """A pattern needs too many states."""
+
+
+_COMPILING = Lock()
+
+
+@contextmanager
+def _bounded(fsm: Any) -> Iterator[None]:
+    """Limit the states of every automaton that the library builds, and its work in total.
+
+    The library builds all automata in one function, which has no limit of its own.
+    """
+    crawl, work = fsm.crawl, 0
+
+    def bounded(alphabet: Any, initial: Any, final: Callable[[Any], bool], follow: Any) -> Any:
+        found = 0
+
+        def counted(state: Any) -> bool:
+            nonlocal found, work
+            found += 1
+            work += (found + 20 * len(state)) * len(alphabet.by_transition)
+            if found > LARGER * MOST_STATES or work > MOST_WORK:
+                raise _TooLarge(f"must need at most {MOST_STATES:,} states, got more")
+            return final(state)
+
+        return crawl(alphabet, initial, counted, follow)
+
+    with _COMPILING:
+        fsm.crawl = bounded
+        try:
+            yield
+        finally:
+            fsm.crawl = crawl
+
+
+def _live(machine: Any) -> set[int]:
+    """Return the states from which an accepting state can be reached."""
+    before: dict[int, set[int]] = {}
+    for state, onward in machine.map.items():
+        for after in onward.values():
+            before.setdefault(after, set()).add(state)
+    found, pending = set(machine.finals), list(machine.finals)
+    while pending:
+        new = before.get(pending.pop(), set()) - found
+        found |= new
+        pending += new
+    return found
 
 
 def _read(machine: Any, state: int, text: str) -> int | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import inspect
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -13,6 +14,7 @@ from tokenizers import Tokenizer
 
 from dsl._util.config import cut, one_line, shown
 from dsl._util.extras import require
+from dsl._util.files import require_regular
 from dsl._util.registry import Registry
 from dsl.core import oracle
 from dsl.core.streams import stream
@@ -48,7 +50,7 @@ def _documents(path: Path) -> Iterator[bytes]:
             if text:
                 yield text.encode()
     else:
-        yield path.read_bytes()
+        yield b"".join(_checked_text(path, [path.read_bytes()]))
 
 
 def _column(path: Path) -> Iterator[Any]:
@@ -72,7 +74,7 @@ def one_text(path: Path) -> Make:
     def make(_: Path, progress: Progress) -> Iterator[bytes]:
         size, done = path.stat().st_size, 0
         with path.open("rb") as file:
-            while chunk := file.read(1 << 24):
+            for chunk in _checked_text(path, iter(lambda: file.read(1 << 24), b"")):
                 yield chunk
                 done += len(chunk)
                 progress(f"reading {path.name}", done, size)
@@ -80,9 +82,26 @@ def one_text(path: Path) -> Make:
     return make
 
 
+def _checked_text(path: Path, chunks: Iterable[bytes]) -> Iterator[bytes]:
+    """Yield the chunks of a file; raise an error if they are not UTF-8 text."""
+    decoder = codecs.getincrementaldecoder("utf-8")()
+    try:
+        for chunk in chunks:
+            if b"\0" in chunk:
+                raise ValueError(f"{path} must be text, got a zero byte")
+            decoder.decode(chunk)
+            yield chunk
+        decoder.decode(b"", final=True)
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path} is not UTF-8 text: {error.reason}") from error
+
+
 def readable(folder: Path) -> list[Path]:
     """List the readable files of a folder, sorted."""
-    return sorted(file for file in folder.iterdir() if file.suffix in READABLE)
+    found = sorted(file for file in folder.iterdir() if file.suffix in READABLE)
+    for file in found:
+        require_regular(file)
+    return found
 
 
 TEXT8_ALPHABET = "abcdefghijklmnopqrstuvwxyz "

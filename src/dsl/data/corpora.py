@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from tokenizers import Tokenizer
 
-from dsl._util.files import digest, locked, parse_json, sweep, whole, write_text
+from dsl._util.files import digest_once, locked, parse_json, sweep, whole, write_text
 from dsl.data.catalogue import CORPORA, Origin, origin_of, readable
 from dsl.data.sources import Progress
 from dsl.data.tokenizers import ends
@@ -158,6 +158,27 @@ def tokens_path(corpus: Corpus, split: str, tokenizer: Tokenizer) -> Path:
     return corpus.path.parent / f"{split}-{digest}.tokens"
 
 
+def record_tokens(path: Path) -> None:
+    """Write the checksum of a token file beside it."""
+    write_text(_record(path), digest_once(path))
+
+
+def verify_tokens(path: Path) -> None:
+    """Raise an error if a token file has changed; one of an early version is recorded first."""
+    if not _record(path).is_file():
+        record_tokens(path)
+    wanted = _record(path).read_text(encoding="utf-8", errors="replace")
+    if digest_once(path) != wanted:
+        raise ValueError(
+            f"{path} has changed since it was made (sha256 {digest_once(path)[:12]}…, expected "
+            f"{wanted[:12]}…); delete {path.parent} and fetch it again"
+        )
+
+
+def _record(path: Path) -> Path:
+    return path.with_name(f"{path.name}.sha256")
+
+
 def token_type(tokenizer: Tokenizer) -> type:
     """Return the integer type of token files."""
     return np.uint16 if tokenizer.get_vocab_size() <= 2**16 else np.uint32
@@ -181,6 +202,7 @@ def write_tokens(
     for split, found in rows.items():
         with whole(tokens_path(corpus, split, tokenizer)) as part, part.open("wb") as file:
             file.writelines(row.tobytes() for row in found)
+        record_tokens(tokens_path(corpus, split, tokenizer))
 
 
 def _key(name: str) -> str:
@@ -200,7 +222,7 @@ def _key(name: str) -> str:
 
 def verify(corpus: Corpus) -> None:
     """Raise an error if the bytes of a cached corpus have changed."""
-    found = digest(corpus.path)
+    found = digest_once(corpus.path)
     if found != corpus.sha256:
         raise ValueError(
             f"{corpus.path} has changed since it was made (sha256 {found[:12]}…, expected "
@@ -221,6 +243,7 @@ def _load(description: Path) -> Corpus:
         ) from error
     if not corpus.path.is_file() or corpus.path.stat().st_size != corpus.size:
         raise ValueError(f"{corpus.path} is damaged; delete {description.parent} and fetch again")
+    verify(corpus)
     return corpus
 
 

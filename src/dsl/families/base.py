@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 
 from torch import nn
 
+from dsl._util.config import shown
 from dsl.families.levels import Level
 from dsl.families.objective import Objective
 from dsl.likelihoods.estimate import Effort, Estimator
@@ -76,6 +77,10 @@ class Family(ABC):
         Fields of other families are ignored, so that one recipe works for all of them. Llama
         options are ignored if the family does not support them.
         """
+        if (given := chosen.get("vocab_size", vocab_size)) != vocab_size:
+            raise ValueError(
+                f"model.vocab_size must be the tokenizer's {vocab_size}, got {shown(given)}"
+            )
         known = {"vocab_size": vocab_size, "model_length": length}
         own = {name: value for name, value in chosen.items() if self.llama or name != "llama"}
         return self.Shape.from_dict({**known, **own}, ignore=ONCE_SHARED)

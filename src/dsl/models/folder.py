@@ -138,14 +138,21 @@ def load_tensors(directory: Path, model: nn.Module, *, fresh: Sequence[str] = ()
     path = directory / WEIGHTS
     if not path.is_file():
         raise FileNotFoundError(_absent(directory, WEIGHTS))
+    own = model.state_dict()
+    tensors = {n: t for n, t in own.items() if n.startswith(tuple(fresh))}
     try:
         with safe_open(path, framework="pt") as stored:
-            tensors = {name: stored.get_tensor(name) for name in stored.keys()}  # noqa: SIM118
+            names = list(stored.keys())
+            shapes = {n: tuple(t.shape) for n, t in tensors.items()}
+            shapes |= {name: tuple(stored.get_slice(name).get_shape()) for name in names}
+            faults = _misfits(shapes, own)
+            if not faults:  # now the tensors are no larger than the model's
+                tensors |= {name: stored.get_tensor(name) for name in names}
+                faults = _faults(tensors, own)
     except SafetensorError as error:
         raise ValueError(f"{path} cannot be read: {error}") from error
-    own = model.state_dict()
-    tensors = {n: t for n, t in own.items() if n.startswith(tuple(fresh))} | tensors
-    if shown := _faults(tensors, own):
+    if faults:
+        shown = "; ".join(faults[:5]) + (f"; and {len(faults) - 5} more" if faults[5:] else "")
         raise ValueError(f"{path} does not fit its {CONFIG}: {shown}")
     if (wanted := _recorded(directory)) is not None and wanted != digest(path):
         raise ValueError(f"the weights in {path} have changed since they were written")
@@ -170,19 +177,23 @@ def _recorded(directory: Path) -> str | None:
     return found if isinstance(found, str) else None
 
 
-def _faults(tensors: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> str:
-    """Name the first tensors that are missing, extra, not finite, or of a wrong shape or type."""
-    faults = [f"missing {name}" for name in expected if name not in tensors]
-    faults += [f"unexpected {ascii(name)[1:-1]}" for name in tensors if name not in expected]
+def _misfits(shapes: Mapping[str, tuple[int, ...]], expected: Mapping[str, Tensor]) -> list[str]:
+    """List tensors that are missing, extra, or of a wrong shape."""
+    faults = [f"missing {name}" for name in expected if name not in shapes]
+    faults += [f"unexpected {ascii(name)[1:-1]}" for name in shapes if name not in expected]
     for name, tensor in expected.items():
-        if name not in tensors:
-            continue
+        if name in shapes and shapes[name] != tuple(tensor.shape):
+            faults.append(f"{name} has shape {shapes[name]}, expected {tuple(tensor.shape)}")
+    return faults
+
+
+def _faults(tensors: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> list[str]:
+    """List tensors that are not finite, or of a wrong type."""
+    faults = []
+    for name, tensor in expected.items():
         found = tensors[name]
-        if found.shape != tensor.shape:
-            shapes = f"{tuple(found.shape)}, expected {tuple(tensor.shape)}"
-            faults.append(f"{name} has shape {shapes}")
-        elif found.is_floating_point() != tensor.is_floating_point() or found.is_complex():
+        if found.is_floating_point() != tensor.is_floating_point() or found.is_complex():
             faults.append(f"{name} is of type {found.dtype}, expected {tensor.dtype}")
         elif found.is_floating_point() and not found.float().isfinite().all():
             faults.append(f"{name} holds values that are not finite")
-    return "; ".join(faults[:5]) + (f"; and {len(faults) - 5} more" if faults[5:] else "")
+    return faults

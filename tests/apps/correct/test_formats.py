@@ -514,3 +514,14 @@ def marked(chosen: Format, reading: Reading) -> None:
         edit = Edit(place, 1, one(reading, place).text, "x", 1.0)
         again = chosen.read(corrected(reading, edit).file(chosen.escape))
         assert one(again, place).text == "x"
+
+
+@pytest.mark.parametrize(
+    "inside", ["a" * 200_000, "a " * 50_000, "a=" * 50_000, "a" + " " * 200_000]
+)
+def test_long_tags_take_linear_time(inside: str) -> None:
+    """Quadratic time would be minutes."""
+    began = time.process_time()
+    tag = next(hocr.tokens(f"<p {inside} class='b'>"))
+    assert tag.attributes["class"] == "b"
+    assert time.process_time() - began < 5

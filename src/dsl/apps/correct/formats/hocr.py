@@ -21,7 +21,8 @@ from dsl.apps.correct.trust import CHARACTERS, WORDS
 
 XML_NAME = r"[A-Za-z][^\s/>\"'<]*+"
 TAG = re.compile(rf"<(/?)({XML_NAME})((?:[^>\"'<]|\"[^\"]*+\"|'[^']*+')*+)>")
-ATTRIBUTE = re.compile(r"([^\s=/\"'<>]++)\s*+=\s*+(?:\"([^\"]*+)\"|'([^']*+)'|([^\s\"'<>]++))")
+ATTRIBUTE = re.compile(r"([^\s=/\"'<>]++)(\s*+=\s*+(?:\"([^\"]*+)\"|'([^']*+)'|([^\s\"'<>]++)))?+")
+"""A name, with its value if there is one; so every character is read once."""
 REFERENCE = re.compile(r"&(?:#[0-9]{1,9}|#[xX][0-9a-fA-F]{1,8}|[A-Za-z][A-Za-z0-9]{0,40});")
 TEXT = re.compile(r"[^<&]++|[<&]")
 OPENS = re.compile(r"</?[A-Za-z]")
@@ -99,7 +100,9 @@ def _token(source: str, at: int) -> Token | None:
 
 def _attributes(written: str) -> dict[str, str]:
     found = ATTRIBUTE.findall(written)
-    return {name.lower(): unescape(one or two or bare) for name, one, two, bare in found}
+    return {
+        name.lower(): unescape(one or two or bare) for name, value, one, two, bare in found if value
+    }
 
 
 def _end(source: str, match: re.Match[str] | None, begin: int) -> int:
@@ -298,7 +301,7 @@ class Page:
         """Add text of a word, a character or a choice; white space around it is ignored."""
         element = self.open[-1]
         if element.role == "choice":
-            self.choice += token.text
+            self.choice = (self.choice + token.text[:2])[:2]  # two characters are already too many
         if self.word is None or element.role not in ("word", "character"):
             return
         for begin, end, text in _pieces(token):
