@@ -152,8 +152,7 @@ def load_tensors(directory: Path, model: nn.Module, *, fresh: Sequence[str] = ()
     except SafetensorError as error:
         raise ValueError(f"{path} cannot be read: {error}") from error
     if faults:
-        shown = "; ".join(faults[:5]) + (f"; and {len(faults) - 5} more" if faults[5:] else "")
-        raise ValueError(f"{path} does not fit its {CONFIG}: {shown}")
+        raise ValueError(f"{path} does not fit its {CONFIG}: {_listed(faults)}")
     if (wanted := _recorded(directory)) is not None and wanted != digest(path):
         raise ValueError(f"the weights in {path} have changed since they were written")
     model.load_state_dict(tensors)
@@ -161,8 +160,10 @@ def load_tensors(directory: Path, model: nn.Module, *, fresh: Sequence[str] = ()
 
 def fill(model: nn.Module, tensors: Mapping[str, Tensor]) -> None:
     """Fill a model from tensors, with an error unless every one fits exactly."""
-    if shown := _faults(tensors, model.state_dict()):
-        raise ValueError(shown)
+    own = model.state_dict()
+    shapes = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
+    if faults := _misfits(shapes, own) or _faults(tensors, own):
+        raise ValueError(_listed(faults))
     model.load_state_dict(tensors)
 
 
@@ -175,6 +176,10 @@ def _recorded(directory: Path) -> str | None:
     """Return the checksum in the config; older models have none."""
     found = _read(directory).get(CHECKSUM) if (directory / CONFIG).is_file() else None
     return found if isinstance(found, str) else None
+
+
+def _listed(faults: Sequence[str]) -> str:
+    return "; ".join(faults[:5]) + (f"; and {len(faults) - 5} more" if faults[5:] else "")
 
 
 def _misfits(shapes: Mapping[str, tuple[int, ...]], expected: Mapping[str, Tensor]) -> list[str]:
