@@ -134,7 +134,7 @@ class Clerk:
 def test_what_is_measured_already_is_not_measured_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Models that read alike share a judge; a result that is lost is the only one made again."""
+    """Models that read alike share a judge; only lost and damaged results are made again."""
     clerks: list[Clerk] = []
 
     def hired(*_: Any) -> Clerk:
@@ -148,10 +148,12 @@ def test_what_is_measured_already_is_not_measured_again(
     settings = JudgeSettings(reference="python-docs")
     first = comparison.measure(grid, settings, tmp_path, lambda _: None)
     assert [clerk.shown for clerk in clerks] == [4]
-    lost = list(grid)[2]
+    lost, damaged, other, _ = grid
     lost.file(tmp_path, ".json").unlink()
+    damaged.file(tmp_path, ".json").write_text("null")
+    other.file(tmp_path, ".json").write_text("[]")
     again = comparison.measure(grid, settings, tmp_path, lambda _: None)
-    assert [clerk.shown for clerk in clerks] == [4, 1]
+    assert [clerk.shown for clerk in clerks] == [4, 3]
     assert again == first and set(again) == set(grid)
 
 

@@ -93,6 +93,10 @@ def test_a_tokenizer_that_was_changed_is_noticed(place: Place, tmp_path: Path) -
     other.save(str(tmp_path / "run/model/tokenizer.json"))
     with pytest.raises(ValueError, match=r"the tokenizer of .* changed since the run"):
         place.train(tmp_path / "run", "trainer.steps=5")
+    for content in ("null", "[]", "{"):
+        (tmp_path / "run/data.json").write_text(content)
+        with pytest.raises(ValueError, match=r"data\.json (must be a JSON object|is not JSON)"):
+            place.train(tmp_path / "run", "trainer.steps=5")
 
 
 def test_documents_that_share_a_block(place: Place, tmp_path: Path) -> None:

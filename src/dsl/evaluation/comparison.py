@@ -401,8 +401,9 @@ def measure(
         judge, path = built[kind], cell.file(out, ".json")
         if path.is_file():
             result = files.parse_json(path.read_bytes(), str(path))
-            same = result["samples_hash"] == text_hash([s.text for s in samples[: grid.n]])
-            if same and result["protocol"] == json.loads(json.dumps(judge.protocol())):
+            known = result if isinstance(result, dict) else {}
+            same = known.get("samples_hash") == text_hash([s.text for s in samples[: grid.n]])
+            if same and known.get("protocol") == json.loads(json.dumps(judge.protocol())):
                 results[cell] = result
                 continue
         tell(f"measuring {cell.model}/{cell.sampler}, seed {cell.seed}")

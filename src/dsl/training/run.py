@@ -242,7 +242,9 @@ def require_same(out: Path, recipe: Recipe) -> None:
 def require_same_data(out: Path, recipe: Recipe, data: dict[str, str]) -> None:
     """Raise an error if the text or the tokenizer of a run changed since it began."""
     if (out / DATA).exists():
-        before = json.loads((out / DATA).read_text(encoding="utf-8"))
+        before = files.parse_json((out / DATA).read_bytes(), str(out / DATA))
+        if not isinstance(before, dict):
+            raise ValueError(f"{out / DATA} must be a JSON object of checksums")
         changed = [name for name, digest in data.items() if before.get(name) != digest]
         if changed:
             raise ValueError(
