@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import html
+import io
 import json
 import re
 import shutil
@@ -14,6 +16,7 @@ from typing import Any
 import pytest
 
 from dsl.cli.main import main
+from tests.apps.demo.test_report import Balanced
 
 pytestmark = pytest.mark.slow
 FLAGS = [
@@ -41,10 +44,25 @@ def browser() -> str:
 
 
 @pytest.fixture(scope="module")
-def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("demo") / "report.html"
-    assert main(["demo", "--out", str(path)]) == 0
-    return path
+def demo(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """The report of `dsl demo`, and what the command printed."""
+    path, shown = tmp_path_factory.mktemp("demo") / "report.html", io.StringIO()
+    with contextlib.redirect_stdout(shown):
+        assert main(["demo", "--out", str(path)]) == 0
+    return path, shown.getvalue()
+
+
+@pytest.fixture(scope="module")
+def report(demo: tuple[Path, str]) -> Path:
+    return demo[0]
+
+
+def test_the_demo_writes_its_report(demo: tuple[Path, str]) -> None:
+    path, shown = demo
+    assert "report.html" in shown.replace("\n", "")
+    assert all(name in shown for name in ("MDLM", "ReMDM-loop", "ROAR", "causal", "hybrid"))
+    assert shown.index("mended") < shown.index("Filling a gap") < shown.index("five paths")
+    assert Balanced.read(path.read_text()).seen.count("svg") == 5 + 2
 
 
 def open_in(browser: str, page: Path, *options: str) -> subprocess.CompletedProcess[str]:

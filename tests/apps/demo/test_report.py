@@ -91,19 +91,6 @@ def test_applications_come_first() -> None:
     assert heads[:3] == ["Correcting a noisy text", "Filling a gap", "One network, five paths"]
 
 
-@pytest.mark.slow
-def test_the_demo_writes_its_report(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert main(["demo"]) == 0
-    shown = capsys.readouterr().out
-    assert "report.html" in shown.replace("\n", "")
-    assert all(name in shown for name in ("MDLM", "ReMDM-loop", "ROAR", "causal", "hybrid"))
-    assert shown.index("mended") < shown.index("Filling a gap") < shown.index("five paths")
-    assert Balanced.read(Path("report.html").read_text()).seen.count("svg") == 5 + 2
-
-
 def test_the_demo_says_what_it_cannot_do(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
